@@ -20,7 +20,7 @@ from noetl.tools.python.calls import CallGroup, PoolCall
 from noetl.tools.python.process import MAX_MESSAGE_CALLS, PoolProcess, PoolSettings
 from noetl.tools.python.tool import Python
 from tests.unit.tools.calls import call, failure, run, value
-from tests.waiting import until
+from tests.waiting import HANG_LIMIT_S, until
 
 PID = "import os\nresult = os.getpid()"
 
@@ -355,6 +355,29 @@ def test_short_calls_do_not_wait_behind_a_long_one() -> None:
         return [value(outcome) for outcome in short]
 
     assert play(test, PoolSettings(size=1, most=3)) == list(range(10))
+
+
+MEETS = """
+import os, time
+open(os.path.join(folder, str(n)), "w").close()
+while len(os.listdir(folder)) < meet:
+    time.sleep(0.01)
+result = n
+"""
+
+
+@pytest.mark.parametrize("count", [3, 5, 9])
+def test_calls_that_are_made_at_once_all_begin(tmp_path: Path, count: int) -> None:
+    """Those that share a message behind a slow call are taken back, and go to another child."""
+
+    async def test(tool: Python) -> list[Outcome]:
+        given = {"folder": str(tmp_path), "meet": count}
+        calls = [code(tool, MEETS, given={**given, "n": n}) for n in range(count)]
+        async with asyncio.timeout(HANG_LIMIT_S):
+            return await asyncio.gather(*calls)
+
+    outcomes = play(test, PoolSettings(size=2, most=16))
+    assert [value(outcome) for outcome in outcomes] == list(range(count))
 
 
 def test_a_call_that_waits_can_be_cancelled() -> None:

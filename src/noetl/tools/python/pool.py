@@ -155,6 +155,15 @@ class PythonPool:
             self._enqueue(group, first=True)
         self._dispatch_queued()
 
+    def _take_back(self, child: PoolProcess) -> None:
+        """Queue the calls that the child has not begun. It works no more on groups of these alone."""
+        taken = child.take_unstarted()
+        kept = {call.group for call in child.batch}
+        for group in {call.group for call in taken} - kept:
+            group.children.discard(child)
+            child.groups.remove(group)
+        self.requeue_calls(taken)
+
     # ---- the queue -------------------------------------------------------------------------------
 
     def _enqueue(self, group: CallGroup, *, first: bool = False) -> None:
@@ -180,7 +189,7 @@ class PythonPool:
     def _dispatch_queued(self) -> None:
         """Give queued calls to idle children."""
         self._dispatch_scheduled = False
-        while self._queue and self._count_free_places():
+        while self._queue and self._count_free_places() > 0:
             program, groups = next(iter(self._queue.items()))
             self._queue.move_to_end(program)
             child = self._take_child(program.playbook)
@@ -257,7 +266,7 @@ class PythonPool:
 
     def _recall_unstarted(self, group: CallGroup) -> None:
         for child in list(group.children):
-            self.requeue_calls(child.take_unstarted())
+            self._take_back(child)
 
     async def _withdraw_group(self, group: CallGroup) -> None:
         """End the calls of a cancelled caller. A child that has started one is stopped."""
@@ -330,7 +339,7 @@ class PythonPool:
                     group.is_divided = True
             else:
                 continue
-            self.requeue_calls(child.take_unstarted())
+            self._take_back(child)
         if self._queue:
             self._grow_if_slow(now)
         self._dispatch_queued()
