@@ -68,8 +68,9 @@ def create(
         say_json(row)
         return
     say(row["token"])
-    roles = ", ".join(row["roles"])
-    note = f"token {row['token_id']} of {name} ({roles}) is made. Keep it: it is shown only now"
+    role_names = ", ".join(row["roles"])
+    made = f"token {row['token_id']} of {name} ({role_names}) is made"
+    note = f"{made}. Keep it: it is shown only now"
     print(note, file=sys.stderr)
 
 
