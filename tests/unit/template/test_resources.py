@@ -4,6 +4,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,15 @@ def test_a_payload_is_refused_or_done_soon(number: int) -> None:
     assert time.process_time() - began < FREEZE_S
 
 
-@pytest.mark.parametrize("number", range(len(PAYLOADS)))
+def list_payloads_to_trace() -> list[Any]:
+    """Every tenth is traced each time, because tracing takes ten times as long as rendering."""
+    return [
+        pytest.param(number, marks=() if number % 10 == 0 else pytest.mark.long)
+        for number in range(len(PAYLOADS))
+    ]
+
+
+@pytest.mark.parametrize("number", list_payloads_to_trace())
 def test_a_payload_takes_little_memory(number: int) -> None:
     tracemalloc.start()
     try:
