@@ -86,6 +86,21 @@ async def test_a_token_is_revoked_with_its_sessions(world: PortWorld) -> None:
     assert again.revoked_at == revoked.revoked_at
 
 
+async def test_a_session_ends_when_the_token_that_opened_it_expires(world: PortWorld) -> None:
+    session = make_token("s", kind="session", parent_id="a", lifetime_s=3600)
+    link = make_token("l", kind="link", parent_id="a", lifetime_s=3600)
+    for token in (make_token("a", lifetime_s=60), session, link):
+        await world.tokens.add_token(token)
+    found = await world.tokens.find_token(session.digest)
+    assert found is not None
+    assert found.is_valid
+    await world.pass_time(60 * SECOND)
+    found = await world.tokens.find_token(session.digest)
+    assert found is not None
+    assert not found.is_valid
+    assert await world.tokens.take_link(link.digest) is None
+
+
 async def test_tokens_are_listed_without_sessions_and_of_one_tenant(world: PortWorld) -> None:
     for name in ("a", "b"):
         await world.tokens.add_token(make_token(name))

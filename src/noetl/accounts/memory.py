@@ -71,8 +71,13 @@ class TokensMemory:
         return revoked
 
     def _judge(self, token: StoredToken) -> StoredToken:
+        """The token with its validity. A session is valid for as long as the token that opened it."""
+        parents = [each for each in self._tokens.values() if each.token_id == token.parent_id]
+        return replace(token, is_valid=not any(map(self._is_over, [token, *parents])))
+
+    def _is_over(self, token: StoredToken) -> bool:
         is_expired = token.expires_at is not None and token.expires_at <= self._clock.now()
-        return replace(token, is_valid=token.revoked_at is None and not is_expired)
+        return token.revoked_at is not None or is_expired
 
     def _forget_expired(self) -> None:
         """Sessions and links that have expired are no use to anybody; tokens stay in the list."""

@@ -49,7 +49,8 @@ class StoredToken(Struct, frozen=True):
     created_at: Micros
     expires_at: Micros | None
     revoked_at: Micros | None
-    is_valid: bool  # neither expired nor revoked, by the clock of the store
+    # Neither it nor the token that opened it has expired or was revoked, by the clock of the store.
+    is_valid: bool
 
 
 class TokenStore(Protocol):

@@ -17,14 +17,19 @@ select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extra
 from (select * from added union all select * from noetl.access_token where digest = :digest) as known limit 1;
 
 -- name: find_token
+-- A session or link is valid for as long as the token that opened it.
 select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
        (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint,
        revoked_at is null and (expires_at is null or expires_at > now())
-from noetl.access_token where digest = :digest::bytea;
+       and not exists (select from noetl.access_token as parent where parent.token_id = found.parent_id
+                       and (parent.revoked_at is not null or parent.expires_at <= now()))
+from noetl.access_token as found where digest = :digest::bytea;
 
 -- name: take_link
-delete from noetl.access_token
+delete from noetl.access_token as link
 where digest = :digest::bytea and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > now())
+  and not exists (select from noetl.access_token as parent where parent.token_id = link.parent_id
+                  and (parent.revoked_at is not null or parent.expires_at <= now()))
 returning token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
           (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint, true;
 

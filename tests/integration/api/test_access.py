@@ -347,9 +347,16 @@ async def test_a_session_ends_with_the_token_that_opened_it() -> None:
             assert signed_in.json()["roles"] == ["viewer"]
             assert (await browser.post("/api/execute", json={"path": "x"})).status_code == 403
             assert (await browser.get("/api/executions")).status_code == 200
-            token_id = token.split("_")[1]
-            assert (await here.http.delete(f"/api/tokens/{token_id}")).status_code == 200
-            assert (await browser.get("/api/executions")).status_code == 401
+            code = (await browser.post("/api/session/links")).json()["code"]
+            async with httpx.AsyncClient(base_url=here.url, trust_env=False) as second:
+                assert (await second.post("/api/session", json={"code": code})).status_code == 200
+                unused = (await second.post("/api/session/links")).json()["code"]
+                token_id = token.split("_")[1]
+                assert (await here.http.delete(f"/api/tokens/{token_id}")).status_code == 200
+                for each in (browser, second):  # also the session that a session opened
+                    assert (await each.get("/api/executions")).status_code == 401
+                late = await second.post("/api/session", json={"code": unused})
+                assert late.status_code == 401
         refused = await ask(here, "POST", "/api/session", None, json={"token": token})
         assert refused.status_code == 401
         worker = await here.make_token("worker")

@@ -96,8 +96,11 @@ def _read_loop_time() -> float:
 
 
 def make_identity(token: StoredToken) -> Identity:
+    """The caller with this token. A session stands for the token that opened it, so sessions that
+    are opened from a session end with that token too."""
+    root_id = token.parent_id or token.token_id
     pools = None if token.pools is None else frozenset(token.pools)
-    return Identity(token.tenant, frozenset(token.roles), token.name, pools, token.token_id)
+    return Identity(token.tenant, frozenset(token.roles), token.name, pools, root_id)
 
 
 def make_missing_token(why: str) -> NotAuthenticated:
