@@ -71,8 +71,8 @@ async def _show_page(
 ) -> None:
     """Print the address of the page, and open it in a browser if there is one.
 
-    The browser gets a link that signs it in, once. It is printed if no browser opens it: whoever
-    reads this terminal may use it. `token` is for a server that has just begun.
+    The browser gets a link that signs it in, once. It is printed if no browser opens it, for
+    the user of this terminal. `token` is for a server that has just begun.
     """
     async with HttpClient(address, read_settings(HomeSettings).home_path, token) as client:
         path = await _find_path(client, named)

@@ -57,7 +57,7 @@ class Identity(Struct, frozen=True):
         )
 
 
-# Whoever opens the database of a home without a server has its password and its files.
+# A process that opens the database of a home without a server has its password and its files.
 LOCAL_IDENTITY = Identity(DEFAULT_TENANT, frozenset({"admin"}), "local")
 WORKER_IDENTITY = Identity(DEFAULT_TENANT, frozenset({"worker"}), "worker")
 

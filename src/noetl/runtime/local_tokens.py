@@ -18,7 +18,7 @@ from noetl.server.accounts.service import make_new_token
 async def store_local_tokens(home: Path, tokens: TokenStore) -> None:
     """Make the token files of the home if they are missing, and store their sums.
 
-    A token that was revoked is replaced: whoever can read the home has the database as well.
+    A token that was revoked is replaced: a user who can read the home has the database as well.
     """
     for role in LOCAL_ROLES:
         text = await asyncio.to_thread(_read_or_make, home, role)

@@ -52,6 +52,6 @@ def find_local_address(home: Path, database_setting: str) -> str | None:
 
 
 def list_local_addresses(home: Path) -> list[str]:
-    """The addresses of all servers that run on this home, whatever their database."""
+    """The addresses of all servers that run on this home, with any database."""
     live = list_live_files(home / FOLDER, LockedServer)
     return [server.address for _, server in live if server.address is not None]

@@ -2,7 +2,7 @@
 
 A value in a shell command or in SQL is data: it is passed beside the text. But if the text around it
 is itself a program, such as that of `sh -c` or of `query()`, then the value becomes a part of that
-program, and whoever chooses the value chooses what runs.
+program, and the author of the value decides what runs.
 """
 
 import re
