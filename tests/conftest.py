@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests import inspection, waiting
 from tests.api.process import Api, run_api
+from tests.examples import PROFILE, count_examples
 from tests.stack import open_stacks
 
 PROCESSES = 3  # two cores: tests often wait for a server, for Spark or for a lease
@@ -29,13 +30,11 @@ settings.register_profile(
     "suite",
     deadline=None,
     derandomize=True,
-    max_examples=100,
+    max_examples=count_examples(50),
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile(
-    "search", parent=settings.get_profile("suite"), derandomize=False, max_examples=2_000
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+settings.register_profile("search", parent=settings.get_profile("suite"), derandomize=False)
+settings.load_profile(PROFILE)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,11 +12,14 @@ from noetl.engine.execution_fold import ExecutionFold, decode_fold, make_empty_f
 from noetl.model import events as e
 from noetl.model.failure_kinds import MAX_KINDS, make_failure_shape
 from noetl.model.ids import ExecutionId
+from tests.examples import count_examples
 from tests.play import EXECUTION
 from tests.property.playbooks import documents
 from tests.property.test_engine import Walk
 
-QUIET = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUIET = settings(
+    max_examples=count_examples(30), deadline=None, suppress_health_check=list(HealthCheck)
+)
 START = 1_750_000_000_000_000
 
 

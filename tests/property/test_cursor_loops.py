@@ -13,6 +13,7 @@ from noetl.model.commands import Command
 from noetl.model.envelope import Envelope
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
+from tests.examples import count_examples
 from tests.play import EXECUTION, Play, workflow
 
 CURSOR = """
@@ -108,7 +109,7 @@ class Claims:
         return found
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=count_examples(80))
 @given(st.data())
 def test_every_claimed_row_has_one_result_in_claim_order(data: st.DataObject) -> None:
     size, lanes = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from noetl.playbook import text
 from noetl.playbook.convert import convert
 from noetl.playbook.validation import load
+from tests.examples import count_examples
 
 Node = dict[str, Any]
 
@@ -181,7 +182,7 @@ def _respell_next(step: Node, draw: st.DrawFn) -> None:
     step["next"] = arcs[0] if len(arcs) == 1 else arcs
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=count_examples(40), deadline=None)
 @given(st.data())
 def test_older_spellings_are_the_same_playbook(data: st.DataObject) -> None:
     current = data.draw(playbooks())
@@ -193,7 +194,7 @@ def test_older_spellings_are_the_same_playbook(data: st.DataObject) -> None:
     assert not any(finding.severity == "note" for finding in expected.findings)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=count_examples(20), deadline=None)
 @given(st.data())
 def test_conversion_changes_the_spelling_only(data: st.DataObject) -> None:
     old = json.dumps(data.draw(older(data.draw(playbooks()))), ensure_ascii=False, indent=1)
@@ -216,7 +217,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"workflow": st.lists(st.dictionaries(KEYS, ANYTHING, max_size=5), max_size=3)}
@@ -230,7 +231,7 @@ def test_nothing_a_text_may_hold_breaks_validation(document: Node, extra: Any) -
     assert found.playbook is None or not found.errors
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(st.text(max_size=200) | st.binary(max_size=200))
 def test_any_text_or_bytes_are_read_or_refused(source: str | bytes) -> None:
     document = text.read_document(source)

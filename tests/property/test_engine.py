@@ -25,11 +25,12 @@ from noetl.model.envelope import Envelope, Selected, make_failed_envelope
 from noetl.model.errors import Failure
 from noetl.model.ids import RefId
 from noetl.model.reference import Reference
+from tests.examples import count_examples
 from tests.play import EXECUTION, Play, workflow
 from tests.property.playbooks import documents
 
 QUIET = settings(
-    max_examples=120,
+    max_examples=count_examples(60),
     deadline=None,
     phases=tuple(p for p in Phase if p is not Phase.explain),
     suppress_health_check=list(HealthCheck),

@@ -19,6 +19,7 @@ from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.ids import Snowflakes, activation_id, command_id, derive_id, shard_of, timer_id
 from noetl.model.messages import Message
 from noetl.model.reference import make_address, make_result_key, parse_uri
+from tests.examples import count_examples
 from tests.property.structs import of, small_text
 
 EVENTS = get_args(Event)
@@ -28,7 +29,7 @@ snowflakes = st.integers(1, 2**63 - 1).map(str)
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__struct_config__.tag)
 def test_every_event_survives_the_codec(kind: Any) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=count_examples(10))
     @given(of(kind))
     def holds(event: Event) -> None:
         assert codec.decode_event(codec.encode(event)) == event
@@ -38,7 +39,7 @@ def test_every_event_survives_the_codec(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__struct_config__.tag)
 def test_every_message_survives_the_codec(kind: Any) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=count_examples(10))
     @given(of(kind))
     def holds(message: Message) -> None:
         again = codec.decode_message(codec.encode(message))
@@ -48,7 +49,7 @@ def test_every_message_survives_the_codec(kind: Any) -> None:
     holds()
 
 
-@settings(max_examples=50)
+@settings(max_examples=count_examples(30))
 @given(of(Command))
 def test_a_command_survives_the_codec(command: Command) -> None:
     assert codec.decode_command(codec.encode(command)) == command
@@ -60,7 +61,7 @@ def test_a_command_survives_the_codec(command: Command) -> None:
     ids=lambda kind: kind.__name__,
 )
 def test_whatever_travels_survives_encoding(kind: Any) -> None:
-    @settings(max_examples=10)
+    @settings(max_examples=count_examples(6))
     @given(of(kind))
     def holds(value: Any) -> None:
         assert msgspec.json.decode(codec.encode(value), type=kind) == value
@@ -68,7 +69,7 @@ def test_whatever_travels_survives_encoding(kind: Any) -> None:
     holds()
 
 
-@settings(max_examples=60)
+@settings(max_examples=count_examples(30))
 @given(of(Event), of(Event))
 def test_the_key_does_not_depend_on_when(first: Any, second: Any) -> None:
     assert msgspec.structs.replace(first, at=second.at).key == first.key
@@ -123,7 +124,7 @@ almost = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=count_examples(120))
 @given(
     st.sampled_from(["noetl://execution/1/result/", "noetl://", "NOETL://", "file://", ""]), almost
 )

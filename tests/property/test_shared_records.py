@@ -17,6 +17,7 @@ from noetl.results.formats.shared_records import SharedRecords, open_shared_reco
 from noetl.results.formats.tables import ArrowRecords, EncodedTable, TableOptions, ValueHead
 from noetl.tools.python import child
 from noetl.tools.python.messages import PythonAnswer
+from tests.examples import count_examples
 
 LIMIT = 64 << 20
 
@@ -86,7 +87,7 @@ def is_same(value: Any, found: Any) -> bool:
     return repr(value) == repr(found)
 
 
-@settings(max_examples=300)
+@settings(max_examples=count_examples(100))
 @given(long_lists())
 def test_columns_bring_exactly_what_json_brings(value: list[Any]) -> None:
     assert is_same(answer_as_json(value), answer_with_columns(value))
@@ -100,7 +101,7 @@ def test_columns_bring_a_member_of_a_map_like_json(
     assert is_same(answer_as_json(whole), answer_with_columns(whole))
 
 
-@settings(max_examples=200)
+@settings(max_examples=count_examples(80))
 @given(long_lists())
 def test_stored_rows_reach_the_next_child_exactly_as_json(value: list[Any]) -> None:
     encoded, descriptor = child.encode_or_share(value, LIMIT)

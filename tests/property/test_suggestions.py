@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from noetl.playbook.findings import Code, Finding
 from noetl.playbook.validation import load
+from tests.examples import count_examples
 
 CORPUS = sorted((Path(__file__).parents[1] / "playbooks" / "good").glob("*.yaml"))
 WORD = re.compile(r"(?<![\w./-])[A-Za-z_]\w{2,}(?!\w|\.io)")
@@ -78,7 +79,7 @@ def list_remaining(fixed: str, finding: Finding, known: frozenset[tuple[int, Cod
     return [str(other) for other in (*same, *twice)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=count_examples(100))
 @given(misspelled_words())
 def test_a_suggestion_for_a_misspelled_word_works(case: tuple[str, str, int, str]) -> None:
     text, changed, at, wrong = case
@@ -90,7 +91,7 @@ def test_a_suggestion_for_a_misspelled_word_works(case: tuple[str, str, int, str
         )
 
 
-@settings(max_examples=300)
+@settings(max_examples=count_examples(100))
 @given(additional_keys())
 def test_no_key_is_suggested_that_stands_there_already(case: tuple[str, str, int, str]) -> None:
     _, changed, at, wrong = case

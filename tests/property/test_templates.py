@@ -15,6 +15,7 @@ from noetl.template.parsing import parse, parse_expression
 from noetl.template.selections import cut_template
 from noetl.template.unparsing import quote_literal, unparse
 from noetl.template.used_names import find_names
+from tests.examples import count_examples
 from tests.rendering import (
     compute_selection,
     evaluate_guard,
@@ -24,7 +25,7 @@ from tests.rendering import (
     render_value,
 )
 
-FEW = settings(max_examples=80, deadline=None)
+FEW = settings(max_examples=count_examples(40), deadline=None)
 
 scalars = (
     st.none()
@@ -202,7 +203,7 @@ def test_canonical_text_means_the_same(expression: str, scope: dict[str, Any]) -
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(templates, scopes)
 def test_cutting_changes_no_result(template: str, scope: dict[str, Any]) -> None:
     made = cut_template(template, own=None, steps=["fetch", "a"], stable=["workload"])

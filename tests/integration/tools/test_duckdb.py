@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from noetl.results.formats.rowsets import open_table_reader
 from noetl.tools.duckdb.tool import Duckdb, register_input
 from noetl.tools.port import Outcome, Success
+from tests.examples import count_examples
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import come_back_unchanged, leave_the_canary_alone
 
@@ -200,7 +201,7 @@ def test_a_payload_is_data_wherever_it_stands(tmp_path: Path) -> None:
     run(leave_the_canary_alone(lambda *given, **more: ask(*given, database=database, **more)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=count_examples(20))
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back_unchanged(x: str) -> None:
     run(come_back_unchanged(ask, x))

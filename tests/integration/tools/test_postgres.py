@@ -16,6 +16,7 @@ from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
 from noetl.tools.port import Outcome, Success
 from noetl.tools.postgres.tool import Postgres
+from tests.examples import count_examples
 from tests.unit.tools.calls import call, failure, run, value
 from tests.unit.tools.injections import Ask, come_back_unchanged, leave_the_canary_alone
 
@@ -499,7 +500,9 @@ def test_a_payload_is_data_wherever_it_stands(database: str) -> None:
     play(database, leave_the_canary_alone)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count_examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     st.lists(
         st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")),

@@ -14,6 +14,7 @@ from noetl.tools.port import Outcome
 from noetl.tools.postgres.tool import Postgres
 from noetl.tools.sink.records import SINK_BATCH_ROWS
 from noetl.tools.sink.tool import SinkTool
+from tests.examples import count_examples
 from tests.integration.tools import sinks
 from tests.unit.tools.calls import call, failure, run, value
 
@@ -151,7 +152,9 @@ RECORD = st.fixed_dictionaries(
 numbers = counting()
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count_examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.lists(RECORD, max_size=20))
 def test_the_same_twice_leaves_the_table_as_once(
     sink_table: PostgresTable, data: list[dict[str, Any]]

@@ -82,7 +82,27 @@ def test_a_value_that_would_be_sql_is_refused(
 def test_hostile_values_come_back_unchanged(
     database: Dialect, case: Hostile, databases: Databases
 ) -> None:
-    for x in HOSTILE:
+    check_values(databases, database, case, choose_values(database, case))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("database", "case"), each(HOSTILES))
+def test_every_hostile_value_comes_back_unchanged(
+    database: Dialect, case: Hostile, databases: Databases
+) -> None:
+    check_values(databases, database, case, HOSTILE)
+
+
+def choose_values(database: Dialect, case: Hostile) -> list[str]:
+    """All values, or every sixth for DuckDB, which needs 30 ms to open a database: others with each
+    statement, so that the statements together try all of them."""
+    if database == "postgres":
+        return HOSTILE
+    return HOSTILE[HOSTILES.index(case) % 6 :: 6]
+
+
+def check_values(databases: Databases, database: Dialect, case: Hostile, values: list[str]) -> None:
+    for x in values:
         found = value(databases.ask(database, case.sql, {**SCOPE, "x": x}, x=x))
         assert found["rows"] == case.rows(x), repr(x[:60])
 

@@ -12,6 +12,7 @@ from noetl.model.ids import ExecutionId
 from noetl.model.reference import make_address
 from noetl.playbook.assignments import LINK_KEY
 from noetl.tools.artifact import Artifact
+from tests.examples import count_examples
 from tests.unit.pipeline.bench import Bench, plan_of
 from tests.unit.pipeline.test_tables import upstream
 
@@ -81,7 +82,7 @@ def test_what_leads_nowhere(ref: Any, code: str) -> None:
 part = st.text(alphabet="./\\%:?#~ -_ab07\x00é", max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(30), deadline=None)
 @given(
     st.builds(
         "noetl://execution/{}/{}/{}/{}".format,

@@ -19,6 +19,7 @@ from noetl.results.staging import StagedPayload, Staging
 from noetl.results.tiers.cached import CACHE_BLOCK_BYTES, CachedTier
 from noetl.results.tiers.file_pool import FilePool, WriteAllowance
 from noetl.results.tiers.objects import ObjectTier
+from tests.examples import count_examples
 from tests.stores import make_cached_tier
 from tests.unit.results.test_files import kinds, parts
 
@@ -226,7 +227,7 @@ def test_beyond_the_rate_nothing_is_kept_and_nobody_waits(tmp_path: Path) -> Non
 # ---- places --------------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(st.sampled_from(["7", "8", "07", "9" * 19]) | parts, kinds, parts, parts)
 def test_whatever_an_address_says_it_stays_in_its_execution(
     execution: str, kind: str, step: str, key: str

@@ -17,6 +17,7 @@ from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import Address, Reference, make_address
 from noetl.results.tiers.files import FileTier
 from noetl.results.tiers.large import LargeStore
+from tests.examples import count_examples
 from tests.stores import in_files
 
 PLACE = make_address("7", "result", "step", "key")
@@ -71,7 +72,7 @@ parts = (
 kinds = st.sampled_from(["result", "collection", "input"]) | parts
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(st.sampled_from(["7", "8", "07", "9" * 19]) | parts, kinds, parts, parts)
 def test_whatever_an_address_says_it_stays_in_its_execution(
     execution: str, kind: str, step: str, key: str
@@ -283,7 +284,7 @@ def test_one_row_costs_one_block(store: LargeStore, monkeypatch: pytest.MonkeyPa
         assert sum(read) < 200_000
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=count_examples(20), deadline=None)
 @given(st.lists(st.integers(0, 40_000), min_size=1, max_size=30), st.data())
 def test_any_rows_of_any_list(sizes: list[int], data: st.DataObject) -> None:
     value = [{"n": number, "text": "x" * size} for number, size in enumerate(sizes)]

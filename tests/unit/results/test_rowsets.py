@@ -22,6 +22,7 @@ from noetl.results.formats.rowsets import FooterCache, RowSetReader, RowSetWrite
 from noetl.results.formats.tables import EncodedTable, TableOptions, TooManyRows, ValueHead
 from noetl.results.sources import MemorySource
 from noetl.results.staging import Staging
+from tests.examples import count_examples
 
 URI = "noetl://execution/1/result/s/k"
 
@@ -241,7 +242,7 @@ def test_rows_of_very_different_sizes_are_never_held_together() -> None:
     assert reader(table).read_rows(5_000_039, 5_000_041) == [{"t": "39" * 1_000_000}]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=count_examples(15), deadline=None)
 @given(st.lists(st.integers(0, 400), max_size=6), st.integers(0, 2_000), st.integers(0, 2_000))
 def test_any_slice_of_any_batches(sizes: list[int], start: int, stop: int) -> None:
     batches = list(make_batches(sum(sizes), 100, noise=8))

@@ -46,20 +46,29 @@ def render_payload(number: int, limits: RenderLimits) -> None:
 @pytest.mark.parametrize("number", range(len(PAYLOADS)))
 def test_a_payload_is_refused_or_done_soon(number: int) -> None:
     began = time.process_time()
-    for limits in (EVENT_LOOP_LIMITS, SERVER_LIMITS, WORKER_LIMITS):
+    for limits in (EVENT_LOOP_LIMITS, SERVER_LIMITS):
         render_payload(number, limits)
     assert time.process_time() - began < FREEZE_S
 
 
-def list_payloads_to_trace() -> list[Any]:
-    """Every tenth is traced each time, because tracing takes ten times as long as rendering."""
+def list_payloads(one_in: int) -> list[Any]:
+    """One in so many each time, and every one in the long tests."""
     return [
-        pytest.param(number, marks=() if number % 10 == 0 else pytest.mark.long)
+        pytest.param(number, marks=() if number % one_in == 0 else pytest.mark.long)
         for number in range(len(PAYLOADS))
     ]
 
 
-@pytest.mark.parametrize("number", list_payloads_to_trace())
+# The limits of workers are ten times as wide as those of servers: so is the time until a refusal.
+@pytest.mark.parametrize("number", list_payloads(one_in=5))
+def test_a_payload_in_a_worker_is_refused_or_done_soon(number: int) -> None:
+    began = time.process_time()
+    render_payload(number, WORKER_LIMITS)
+    assert time.process_time() - began < FREEZE_S
+
+
+# Tracing takes ten times as long as rendering.
+@pytest.mark.parametrize("number", list_payloads(one_in=25))
 def test_a_payload_takes_little_memory(number: int) -> None:
     tracemalloc.start()
     try:
