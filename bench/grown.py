@@ -123,13 +123,13 @@ WORK: dict[str, Callable[[Stack], Awaitable[None]]] = {
 
 
 async def measure_turns(
-    stacks: list[Stack], only: list[str], rounds: int
+    stacks: list[Stack], only: list[str], rounds: int, warming: int
 ) -> dict[str, dict[str, list[Figures]]]:
     """The samples of each database by figure. Warming is always all of the work: S2 fills the pages."""
     for stack in stacks:
         await run_many_chains(stack)
         stack.old_page = await find_old_page(stack)
-    for _ in range(WARMING_ROUNDS):
+    for _ in range(warming):
         await run_round(stacks, list(WORK))
     for stack in stacks:
         stack.samples.clear()
@@ -191,7 +191,7 @@ async def measure_stacks(
             await system.prepare([STEPS, SHORT])
             measurement = Measurement(system, connection, postmaster, sizes, only)
             stacks.append(Stack(name, system, measurement))
-        return await measure_turns(stacks, only, options.rounds)
+        return await measure_turns(stacks, only, options.rounds, options.warming)
 
 
 def measure_growth(options: argparse.Namespace) -> Figures:
@@ -329,6 +329,9 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         default=7,
         help=f"in each, {SAMPLES['S1']} S1, {SAMPLES['S2']} S2 and {SAMPLES['pages']} of each page of both databases in turns",
+    )
+    parser.add_argument(
+        "--warming", type=int, default=WARMING_ROUNDS, help="rounds before those that count"
     )
     parser.add_argument("--at-once", type=int, default=EXECUTIONS, help="executions of S2")
     parser.add_argument("--items", type=int, default=1_000_000, help="of the large loop")

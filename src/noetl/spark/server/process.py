@@ -73,7 +73,7 @@ def run_spark_server(home: Path, how: SparkServerSettings, master: str | None = 
         conf = jvm.make_server_conf(size, place.folder, place.log, port, master)
         # The tables of the last server ended with it.
         shutil.rmtree(conf["spark.sql.warehouse.dir"], ignore_errors=True)
-        command = jvm.make_jvm_command(java, size, conf, _find_archive_folder(), how.java_options)
+        command = jvm.make_jvm_command(java, size, conf, find_archive_folder(), how.java_options)
         process = _start_jvm(command, token, conf["spark.driver.host"], place)
         output = JvmOutput(process, place.log)
         has_answered = _wait_until_ready(process, port, stopping)
@@ -108,7 +108,8 @@ def _find_free_port() -> int:
         return port
 
 
-def _find_archive_folder() -> Path:
+def find_archive_folder() -> Path:
+    """Where the class archives of this user are."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "noetl" / "spark"
 
@@ -190,7 +191,7 @@ def _archive_classes(java: Java, size: jvm.Machine) -> None:
 
     One process at a time does this, with the lowest priority.
     """
-    archives = _find_archive_folder()
+    archives = find_archive_folder()
     if not jvm.class_list_path(java, archives).exists():
         return
     with SparkServerState(archives).hold_lock(
