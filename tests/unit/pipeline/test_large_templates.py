@@ -80,8 +80,8 @@ async def render_payloads(payloads: list[str]) -> Heartbeat:
     return beating
 
 
-# One in four each time, because all take most of a minute; every one in the long tests.
-SHARES = [4, pytest.param(1, marks=pytest.mark.long)]
+# One in ten each time, because all take most of a minute; every one in the long tests.
+SHARES = [10, pytest.param(1, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize("one_in", SHARES)

@@ -105,7 +105,7 @@ GIVEN: list[tuple[Does, str]] = [
     ("does", "template", "plan"),
     [
         *[(*given, plan) for given in GIVEN for plan in (STEP, STEP_WITH_INPUT)],
-        (odd(SEVERAL_GROUPS), "{{ up.rows }}", STEP),  # seconds: once is enough
+        pytest.param(odd(SEVERAL_GROUPS), "{{ up.rows }}", STEP, marks=pytest.mark.long),
     ],
 )
 def test_shared_rows_are_what_the_tool_gets_as_objects(

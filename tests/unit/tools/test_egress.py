@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noetl.model.errors import InvalidInput
@@ -18,6 +18,7 @@ from noetl.tools.egress.addresses import (
 )
 from noetl.tools.egress.guard import EgressGuard, EgressRefused
 from noetl.tools.egress.rules import EgressRules, parse_allowed_target
+from tests.examples import count_examples
 
 PUBLIC = ("93.184.216.34", "8.8.8.8", "1.1.1.1", "2606:4700::1111", "2a00:1450:4001::200e")
 PRIVATE = (
@@ -100,6 +101,7 @@ FORBIDDEN_IPV4 = st.one_of(
         if network.version == 4
     ]
 )
+FEW = settings(max_examples=count_examples(20))
 PRIVATE_IPV4 = st.one_of(
     [
         st.ip_addresses(v=4, network=network)
@@ -108,6 +110,7 @@ PRIVATE_IPV4 = st.one_of(
 )
 
 
+@FEW
 @given(FORBIDDEN_IPV4)
 def test_every_spelling_of_a_refused_address_is_refused(address: IPv4Address) -> None:
     for spelled in spell_in_ipv6(address):
@@ -118,6 +121,7 @@ def test_every_spelling_of_a_refused_address_is_refused(address: IPv4Address) ->
         assert refused(text) is not None, text
 
 
+@FEW
 @given(PRIVATE_IPV4)
 def test_every_spelling_of_a_private_address_is_refused_in_pools(address: IPv4Address) -> None:
     for spelled in spell_in_ipv6(address):
@@ -126,6 +130,7 @@ def test_every_spelling_of_a_private_address_is_refused_in_pools(address: IPv4Ad
         assert refused(text) is not None, text
 
 
+@FEW
 @given(st.ip_addresses(v=4, network="8.0.0.0/8"))
 def test_a_public_address_stays_public_when_it_is_mapped(address: IPv4Address) -> None:
     assert refused(f"::ffff:{address}") is None
@@ -133,6 +138,7 @@ def test_a_public_address_stays_public_when_it_is_mapped(address: IPv4Address) -
         assert refused(text) is None
 
 
+@FEW
 @given(st.ip_addresses())
 def test_every_address_has_an_answer(address: IPv4Address | IPv6Address) -> None:
     assert describe_refused(address) is None or isinstance(describe_refused(address), str)

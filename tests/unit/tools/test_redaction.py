@@ -194,7 +194,8 @@ def test_line_that_was_cut_shows_no_part() -> None:
 # ---- how long secrets are known ------------------------------------------------------------------------------------------
 
 
-def test_secret_of_a_running_command_is_never_forgotten() -> None:
+def test_secret_of_a_running_command_is_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "MAX_IDLE_SECRETS", 500)
     redactor = Redactor()
     waiting = redactor.open_command()
     waiting.register_secret("api", TOKEN)
