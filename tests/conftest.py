@@ -7,6 +7,8 @@ of hypothesis.
 # ruff: noqa: E402  the first statement concerns all imports after it
 
 import os
+import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -54,6 +56,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadscope"
         # As collected: the short unit tests come last and fill both processes.
         config.option.loadscopereorder = False
+        # Meanwhile, because no test of Spark is among the first. It ends by itself.
+        subprocess.Popen([sys.executable, "-m", "tests.spark"])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@ a session of its own.
 import fcntl
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +46,8 @@ def run_spark_server(home: Path) -> Iterator[str]:
 
 def make_class_archive(folder: Path) -> None:
     """Make the class archive of this Java and Spark if there is none: some twenty servers of a run start with it, in half the
-    time. Servers make it when they end, with the lowest priority, which is too late on a busy machine."""
+    time. Servers make it when they end, with the lowest priority, which is too late on a busy machine. `python -m tests.spark`
+    does the same."""
     java, size, archives = find_java(), jvm.measure_machine(), find_archive_folder()
     with SparkServerState(archives).hold_lock("test-archive.lock", fcntl.LOCK_EX):
         if jvm.archive_path(java, archives).exists():
@@ -86,3 +88,8 @@ def spark_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     make_class_archive(tmp_path_factory.mktemp("classes"))
     with run_spark_server(shared / "spark-home") as url:
         yield url
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        make_class_archive(Path(scratch))
