@@ -139,12 +139,15 @@ async def test_timers_fire_by_the_stores_clock_until_they_are_consumed(world: Po
         id_, signal_like("a"), effects=(ClearTimer(cleared), ClearTimer(TimerId("never set")))
     )
     assert await world.inbox.read_due_timers([0], 10) == []
+    assert await world.inbox.find_next_timer([0, 1]) == now + 10
+    assert await world.inbox.find_next_timer([1]) is None
     await world.pass_time(20)
     assert await world.inbox.read_due_timers([0], 10) == [(id_, early), (id_, late)]
     assert await world.inbox.read_due_timers([0], 1) == [(id_, early)]
     assert await world.inbox.read_due_timers([1], 10) == []
     await one.write(id_, signal_like("b"), timers=(early,))
     assert await world.inbox.read_due_timers([0], 10) == [(id_, late)]
+    assert await world.inbox.find_next_timer([0]) == now + 20
 
 
 async def test_a_message_is_in_the_other_inbox_when_the_transaction_is(world: PortWorld) -> None:

@@ -123,13 +123,17 @@ class Server:
             poll=settings.poll_interval,
         )
         self.projector = self._make_projector(stores, observer)
-        self.dispatcher.on_append = self.projector.mark_changed
+        self.dispatcher.on_append.append(self.projector.mark_changed)
         self.inbox = InboxDrain(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
-        self.timers = Timers(stores.inbox, self.dispatcher, self.shards, settings.read_limit)
+        self.timers = Timers(
+            stores.inbox, self.dispatcher, self.shards, self.clock, settings.read_limit
+        )
+        self.dispatcher.on_append.append(self.timers.mark_changed)
         self.reaper = Reaper(stores.queue, bus, settings.shards, settings.read_limit)
         self.lost_workers: LostWorkers | None = None
         if worker_locks is not None:
             self.lost_workers = LostWorkers(worker_locks, stores.queue, bus, settings.shards)
+            self.dispatcher.on_append.append(self.lost_workers.mark_changed)
         self.snapshots = SnapshotWriter(self.states, self.folds, self.dispatcher.is_idle)
         self.sweeper = Sweeper(
             stores.lifetimes,

@@ -298,6 +298,7 @@ class Both:
             assert [each.seq for each in world_events] == list(range(1, len(world_events) + 1))
         assert sorted(await self._inbox(0)) == sorted(await self._inbox(1))
         await self.each("inbox", "read_due_timers", shards, 1000)
+        await self.each("inbox", "find_next_timer", shards)
         await self.each("queue", "count_commands")
         for each in self.commands:
             await self.each("queue", "find_status", each)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from noetl.server.duties.lost_workers import FORGET_AFTER_S, LostWorkers
+from noetl.server.duties.lost_workers import FORGET_AFTER_S, RUNS_PER_IDLE_LOOK, LostWorkers
 from tests.unit.server.cluster import (
     SHARDS,
     ServerCluster,
@@ -75,3 +75,29 @@ async def test_dead_worker_is_forgotten_after_a_while() -> None:
         await asyncio.sleep(FORGET_AFTER_S)
         await duty.run_once()
         assert locks.holders == []
+
+
+async def test_an_idle_server_looks_less_often() -> None:
+    async with open_cluster() as cluster:
+        node = await cluster.add_node()
+        await cluster.start_execution(node)
+        await claim(node, "w1")
+        locks = DeadHolders()
+        duty = make_duty(cluster, locks)
+        await duty.run_once()
+        locks.holders.append("w1/1")
+        idle = [(await duty.run_once()).done for _ in range(RUNS_PER_IDLE_LOOK)]
+        assert idle == [0] * (RUNS_PER_IDLE_LOOK - 1) + [1]
+
+
+async def test_a_server_that_has_appended_looks_at_once() -> None:
+    async with open_cluster() as cluster:
+        node = await cluster.add_node()
+        await cluster.start_execution(node)
+        await claim(node, "w1")
+        locks = DeadHolders()
+        duty = make_duty(cluster, locks)
+        await duty.run_once()
+        locks.holders.append("w1/1")
+        duty.mark_changed([0])
+        assert (await duty.run_once()).done == 1

@@ -16,6 +16,11 @@ from unnest(:shards::text::int[]) s (shard),
              where x.shard = s.shard and x.due <= now() order by x.due, x.execution_id, x.timer_id limit :limit) t
 order by t.due, t.execution_id, t.timer_id limit :limit;
 
+-- name: find_next_timer
+select (extract(epoch from min(t.due)) * 1000000)::bigint as due
+from unnest(:shards::text::int[]) s (shard),
+    lateral (select x.due from noetl.timer x where x.shard = s.shard order by x.due limit 1) t;
+
 -- name: start_execution
 -- Keys are written in one order, so that two servers that start the same executions do not deadlock.
 select s.n, noetl.start(s.execution_id, s.shard, s.tenant, s.key, s.playbook, s.workload::json, s.body) as execution_id

@@ -34,6 +34,10 @@ class InboxMemory:
             due += [(at, DueTimer(*key)) for key, at in timers.items() if at <= now]
         return [timer for _, timer in heapq.nsmallest(limit, due)]
 
+    async def find_next_timer(self, shards: list[int]) -> Micros | None:
+        due = [at for shard in shards for at in self._db.timers[shard].values()]
+        return min(due, default=None)
+
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         db = self._db
         if start.start_key is not None:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from noetl.model.ids import ExecutionId, TimerId
+from noetl.model.ids import ExecutionId, Micros, TimerId
 from noetl.model.messages import Message, Report, Start
 
 
@@ -37,6 +37,10 @@ class Inbox(Protocol):
         ...
 
     async def read_due_timers(self, shards: list[int], limit: int) -> list[DueTimer]: ...
+
+    async def find_next_timer(self, shards: list[int]) -> Micros | None:
+        """When the next timer of these shards is due, by the store's clock."""
+        ...
 
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         """Start an execution. A known start key returns the id of the earlier execution."""

@@ -17,7 +17,7 @@ from noetl.log.inbox.port import DueTimer, InboxRow, MessageState
 from noetl.model import codec
 from noetl.model.errors import InvalidInput
 from noetl.model.events import Ending
-from noetl.model.ids import ExecutionId, TimerId, shard_of
+from noetl.model.ids import ExecutionId, Micros, TimerId, shard_of
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.postgres.arrays import format_numbers
 from noetl.postgres.pool import CallBatcher, Database
@@ -62,6 +62,11 @@ class InboxPostgres:
         return [
             DueTimer(to_execution_id(row["execution_id"]), TimerId(row["timer_id"])) for row in rows
         ]
+
+    async def find_next_timer(self, shards: list[int]) -> Micros | None:
+        (row,) = await self._background.read(_SQL["find_next_timer"], shards=format_numbers(shards))
+        due: Micros | None = row["due"]
+        return due
 
     async def start_execution(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
         data = codec.encode(workload)

@@ -136,7 +136,7 @@ class Dispatcher:
         self._closed = False
         self._write_error: tuple[Unavailable, float] | None = None
         # called with the shards that may have new events
-        self.on_append: Callable[[Iterable[int]], None] = lambda shards: None
+        self.on_append: list[Callable[[Iterable[int]], None]] = []  # called with the shards
         self.on_end: Callable[[], None] = lambda: None  # called when executions have ended
         shards.on_change.append(self._forget_shard)
 
@@ -551,7 +551,9 @@ class Dispatcher:
         finally:
             # Not earlier: before the commit a reader finds nothing new. Also after an error,
             # because the batch may have been written all the same.
-            self.on_append({work.shard for work in works})
+            shards = {work.shard for work in works}
+            for hear in self.on_append:
+                hear(shards)
         self._observer.observe_append(batch, outcomes, loop.time() - began)
         hit_fault_point("append.after")
         return outcomes

@@ -3,10 +3,13 @@ the leases run out.
 
 Several servers may do it at once: only one of them ends each lease. A request that the worker sent
 before it died may still be answered with a lease, so a dead worker is looked at for a few seconds.
+
+Leases come with appends. A server that has appended nothing for a while looks less often.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Protocol
 
 from noetl.bus import port as bus_port
@@ -17,6 +20,8 @@ from noetl.server.duties.loop import Counts
 log = logging.getLogger(__name__)
 
 FORGET_AFTER_S = 3.0  # seconds that a dead worker is looked at
+ACTIVE_S = 5.0  # seconds after an append in which every run looks
+RUNS_PER_IDLE_LOOK = 5
 
 
 class WorkerLiveness(Protocol):
@@ -41,8 +46,18 @@ class LostWorkers:
         self._bus = bus
         self._shards = shards
         self._found_at: dict[str, float] = {}
+        self._runs = 0
+        self._active_until = 0.0
+
+    def mark_changed(self, shards: Iterable[int]) -> None:
+        """Note an append."""
+        self._active_until = asyncio.get_running_loop().time() + ACTIVE_S
 
     async def run_once(self) -> Counts:
+        self._runs += 1
+        is_active = asyncio.get_running_loop().time() < self._active_until or self._found_at
+        if not is_active and self._runs % RUNS_PER_IDLE_LOOK != 1:
+            return Counts()
         lost = 0
         for holder in await self._locks.find_dead_holders():
             lost += await self._release_commands(holder)
