@@ -114,11 +114,16 @@ async def fold_execution(
             for each in page:
                 state, seq = evolve(state, each.event), each.seq
         fixed = PinnedPlaybook(
-            execution_id, await playbooks.get_plan(pinned.playbook), pinned.workload, pinned.tenant
+            execution_id,
+            await playbooks.get_plan(pinned.playbook, pinned.tenant),
+            pinned.workload,
+            pinned.tenant,
         )
     except Exception as error:
         return make_broken_projection(
-            Unfoldable(state, await stores.log.read_last_seq(execution_id), "", error),
+            Unfoldable(
+                state, await stores.log.read_last_seq(execution_id), "", error, pinned.tenant
+            ),
             execution_id,
             shard,
         )

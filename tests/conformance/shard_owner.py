@@ -141,7 +141,9 @@ class ShardOwner:
         self, execution_id: ExecutionId, name: str = "c1", worker: str = "w1"
     ) -> Command:
         await self.issue(execution_id, name)
-        (claimed,) = await self.world.queue.claim_commands(worker, ("cpu",), 1, LEASE)
+        (claimed,) = await self.world.queue.claim_commands(
+            DEFAULT_TENANT, worker, ("cpu",), 1, LEASE
+        )
         return claimed
 
 

@@ -36,12 +36,12 @@ async def start_leased(world: PortWorld) -> ExecutionId:
 async def test_an_ending_report_is_accepted_once_and_ends_the_lease(world: PortWorld) -> None:
     id_ = await start_leased(world)
     told = report(id_, make_completed())
-    assert await world.inbox.accept_report(told)
+    assert await world.inbox.accept_report(DEFAULT_TENANT, told)
     assert await world.queue.find_status(C1) == ("reported", 1)
     assert await messages(world, id_) == [told]
-    assert await world.inbox.accept_report(told)
+    assert await world.inbox.accept_report(DEFAULT_TENANT, told)
     assert len(await messages(world, id_)) == 1
-    assert await world.queue.list_leased_commands("w1") == []
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w1") == []
     await world.pass_time(LEASE)
     assert await world.queue.expire_leases(10) == 0
 
@@ -49,24 +49,29 @@ async def test_an_ending_report_is_accepted_once_and_ends_the_lease(world: PortW
 async def test_a_parked_command_is_reported_like_an_ended_one(world: PortWorld) -> None:
     id_ = await start_leased(world)
     assert await world.inbox.accept_report(
-        report(id_, CommandParked(command_id=C1, attempt=1, task="t", reason="retry"))
+        DEFAULT_TENANT,
+        report(id_, CommandParked(command_id=C1, attempt=1, task="t", reason="retry")),
     )
     assert await world.queue.find_status(C1) == ("reported", 1)
 
 
 async def test_a_journal_report_is_accepted_while_the_lease_stays(world: PortWorld) -> None:
     id_ = await start_leased(world)
-    assert await world.inbox.accept_report(report(id_, journal()))
+    assert await world.inbox.accept_report(DEFAULT_TENANT, report(id_, journal()))
     assert await world.queue.find_status(C1) == ("leased", 1)
     assert len(await messages(world, id_)) == 1
 
 
 async def test_a_stale_report_is_not_accepted(world: PortWorld) -> None:
     id_ = await start_leased(world)
-    assert not await world.inbox.accept_report(report(id_, make_completed(attempt=2)))
-    assert not await world.inbox.accept_report(report(id_, make_completed("unknown")))
+    assert not await world.inbox.accept_report(
+        DEFAULT_TENANT, report(id_, make_completed(attempt=2))
+    )
+    assert not await world.inbox.accept_report(
+        DEFAULT_TENANT, report(id_, make_completed("unknown"))
+    )
     await world.queue.end_leases("w1")
-    assert not await world.inbox.accept_report(report(id_, make_completed()))
+    assert not await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed()))
     assert [type(each) for each in await messages(world, id_)] == [LeaseLost]
 
 
@@ -74,19 +79,21 @@ async def test_a_report_that_was_folded_is_still_known(world: PortWorld) -> None
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
     told = report(id_, make_completed())
-    await world.inbox.accept_report(told)
+    await world.inbox.accept_report(DEFAULT_TENANT, told)
     (row,) = await world.inbox.read_messages([0], 10)
     await one.write(id_, make_completed(), inbox=(row.inbox_id,), effects=(Finish(C1),))
     assert await world.queue.find_status(C1) is None
-    assert await world.inbox.accept_report(told)
+    assert await world.inbox.accept_report(DEFAULT_TENANT, told)
     assert await messages(world, id_) == []
-    assert not await world.inbox.accept_report(report(id_, make_completed(attempt=2)))
+    assert not await world.inbox.accept_report(
+        DEFAULT_TENANT, report(id_, make_completed(attempt=2))
+    )
 
 
 async def test_a_report_does_not_overtake_one_that_waits_in_the_inbox(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
-    await world.inbox.accept_report(report(id_, journal()))
+    await world.inbox.accept_report(DEFAULT_TENANT, report(id_, journal()))
     end = await one.part(id_, make_completed(), taken=(HELD,), effects=(Finish(C1),))
     assert await one.append(end) == [Known(id_)]
     (row,) = await world.inbox.read_messages([0], 10)
@@ -99,7 +106,7 @@ async def test_repeating_an_accepted_report_to_the_owner_is_known_not_stale(
 ) -> None:
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
-    await world.inbox.accept_report(report(id_, make_completed()))
+    await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed()))
     assert await one.append(await one.part(id_, make_completed(), taken=(HELD,))) == [Known(id_)]
     other = LeaseKey(C1, 2)
     assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
@@ -108,7 +115,7 @@ async def test_repeating_an_accepted_report_to_the_owner_is_known_not_stale(
 async def test_stopping_a_reported_command_leaves_its_report_on_the_way(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
-    await world.inbox.accept_report(report(id_, make_completed()))
+    await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed()))
     await one.write(id_, signal_like("s"), effects=(Stop((C1,)),))
     assert await world.queue.find_status(C1) == ("reported", 1)
     assert [type(each) for each in await messages(world, id_)] == [Report]
@@ -120,7 +127,10 @@ async def test_references_are_stored_when_the_report_is_accepted_and_do_not_trav
     id_ = await start_leased(world)
     reference = Reference(ref_id="1", type="kv", uri=f"noetl://execution/{id_}/result/s/k")  # type: ignore[arg-type]
     await world.inbox.accept_report(
-        report(id_, make_completed(), refs=(StoredRef(reference=reference, payload=b"x" * 60_000),))
+        DEFAULT_TENANT,
+        report(
+            id_, make_completed(), refs=(StoredRef(reference=reference, payload=b"x" * 60_000),)
+        ),
     )
     (message,) = await messages(world, id_)
     assert message.refs == ()
@@ -187,7 +197,7 @@ async def test_what_was_read_cannot_be_changed_in_the_store(world: PortWorld) ->
     made: Command = command(id_, scope=Scope(workload={"late": 1}))
     await one.write(id_, signal_like("a"), effects=(Issue(made),))
     made.scope.workload["later"] = 2
-    (claimed,) = await world.queue.claim_commands("w1", ("cpu",), 1, LEASE)
+    (claimed,) = await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 1, LEASE)
     assert claimed.scope.workload == {"late": 1}
 
 

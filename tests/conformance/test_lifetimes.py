@@ -88,7 +88,10 @@ class Home:
     async def has(self, reference: Reference) -> bool:
         """Both of what can be told: whether it has expired, and whether its payload is there."""
         life = (await self.world.lifetimes.read_lifetimes([reference.ref_id]))[reference.ref_id]
-        there = await self.world.payloads.read_payload(reference.ref_id, reference.uri) is not None
+        there = (
+            await self.world.payloads.read_payload(DEFAULT_TENANT, reference.ref_id, reference.uri)
+            is not None
+        )
         assert there == (life.expired_at is None)
         (traced,) = await self.world.lineage.trace_references(
             DEFAULT_TENANT, [reference.ref_id], 0, None, 1
@@ -116,7 +119,7 @@ async def test_a_result_goes_when_its_execution_has_been_over_for_the_retention(
     assert (await world.lifetimes.read_lifetimes([one.ref_id]))[
         one.ref_id
     ].expired_at == world.clock.now()
-    assert await world.payloads.find_orphans(id_, [one.uri]) == [one.uri]
+    assert await world.payloads.find_orphans(DEFAULT_TENANT, id_, [one.uri]) == [one.uri]
     assert await here.judge(99 * DAY) == JudgedCounts()  # nothing of it is left to judge
 
 
@@ -214,7 +217,7 @@ async def test_a_lifetime_that_comes_with_a_report_for_another_owner_counts_too(
     await here.one.lease_command(id_)
     one = here.reference(id_)
     stored = StoredRef(reference=one, payload=DATA, lifetime=Lifetime("step", 7))
-    assert await world.inbox.accept_report(report(id_, make_completed(), (stored,)))
+    assert await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed(), (stored,)))
     assert (await world.lifetimes.read_lifetimes([one.ref_id]))[one.ref_id] == ReferenceLife(
         Lifetime("step", 7)
     )
@@ -273,7 +276,7 @@ async def test_what_is_pinned_stays_until_it_is_not(world: PortWorld) -> None:
     assert (await here.judge(99 * DAY)).expired == 1
     assert (await here.has(kept), await here.has(other)) == (True, False)
     assert await world.lifetimes.list_pinned_steps([id_, execution(1)]) == [StepKey(id_, "kept")]
-    assert await world.payloads.find_orphans(id_, [kept.uri]) == []
+    assert await world.payloads.find_orphans(DEFAULT_TENANT, id_, [kept.uri]) == []
     await world.lifetimes.unpin_results([StepKey(id_, "kept"), StepKey(id_, "never")])
     assert await world.lifetimes.list_pinned_steps([id_]) == []
     assert (await here.judge()).expired == 1
@@ -284,13 +287,13 @@ async def test_small_payloads_that_no_report_named_are_swept(world: PortWorld) -
     id_ = await here.begin()
     named, orphan = here.reference(id_), here.reference(id_)
     for each in (named, orphan):
-        await world.payloads.put_payload(each, DATA)
+        await world.payloads.put_payload(DEFAULT_TENANT, each, DATA)
     await here.one.write(id_, refs=(StoredRef(reference=named),))
     assert (await here.judge(99 * DAY, retention=None)).swept == 0
-    assert await world.payloads.read_payload(orphan.ref_id, orphan.uri) == DATA
+    assert await world.payloads.read_payload(DEFAULT_TENANT, orphan.ref_id, orphan.uri) == DATA
     await here.end(id_)
     assert await here.judge(retention=None) == JudgedCounts(looked=1, swept=1)
-    assert await world.payloads.read_payload(orphan.ref_id, orphan.uri) is None
+    assert await world.payloads.read_payload(DEFAULT_TENANT, orphan.ref_id, orphan.uri) is None
     assert await here.has(named)
 
 

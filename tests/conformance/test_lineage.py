@@ -155,6 +155,6 @@ async def test_what_a_report_at_another_server_brings_is_walked_too(world: PortW
     one, id_ = await graph(world, {1: (None, ())})
     await one.lease_command(id_)
     assert await world.inbox.accept_report(
-        report(id_, make_completed(), (make_stored_ref(id_, 2, (None, (1,))),))
+        DEFAULT_TENANT, report(id_, make_completed(), (make_stored_ref(id_, 2, (None, (1,))),))
     )
     assert places(await walk_lineage(world, 2)) == [(0, 2), (1, 1)]

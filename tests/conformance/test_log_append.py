@@ -9,7 +9,7 @@ from noetl.model.decisions import Finish, Issue, Send
 from noetl.model.envelope import Envelope
 from noetl.model.events import CallDone, SignalReceived
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import ActivationId, CommandId, RefId, TimerId
+from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, RefId, TimerId
 from noetl.model.messages import Pause, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import PortWorld
@@ -128,7 +128,7 @@ async def test_a_report_is_taken_only_from_the_lease_it_names(world: PortWorld) 
     held = LeaseKey(CommandId("c1"), 1)
     part = await one.part(id_, make_completed(), taken=(held,), effects=(Finish(CommandId("c1")),))
     assert await one.append(part) == [StaleAttempt(id_, held)]  # queued
-    await world.queue.claim_commands("w1", ("cpu",), 1, 1_000)
+    await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 1, 1_000)
     other = LeaseKey(CommandId("c1"), 2)
     assert await one.append(await one.part(id_, taken=(other,))) == [StaleAttempt(id_, other)]
     assert isinstance((await one.append(part))[0], Appended)
@@ -205,4 +205,4 @@ async def test_references_of_a_part_may_be_recorded_again(world: PortWorld) -> N
         make_start(id_).key,
         signal_like("a").key,
     ]
-    assert await world.payloads.read_payload(made.ref_id, made.uri) == b"1"
+    assert await world.payloads.read_payload(DEFAULT_TENANT, made.ref_id, made.uri) == b"1"

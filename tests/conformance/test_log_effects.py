@@ -40,8 +40,8 @@ async def test_a_command_is_claimable_as_soon_as_its_event_stands_in_the_log(
 ) -> None:
     one, id_ = await owner(world), execution(0)
     made = await one.issue(id_)
-    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == [made]
-    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 5, LEASE) == [made]
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w2", ("cpu",), 5, LEASE) == []
 
 
 async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
@@ -50,9 +50,11 @@ async def test_a_command_handed_off_is_leased_in_the_transaction_that_issues_it(
     one, id_ = await owner(world), execution(0)
     made = command(id_)
     await one.write(id_, signal_like("a"), effects=(Issue(made),), handoffs=(Handoff(C1, "w1"),))
-    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
-    assert await world.queue.list_leased_commands("w1") == [made]
-    assert await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE) is not None
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w2", ("cpu",), 5, LEASE) == []
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w1") == [made]
+    assert (
+        await world.queue.renew_leases(DEFAULT_TENANT, "w1", (LeaseKey(C1, 1),), LEASE) is not None
+    )
 
 
 async def test_a_command_that_is_not_available_yet_is_not_handed_off(world: PortWorld) -> None:
@@ -69,25 +71,26 @@ async def test_a_requeued_command_is_a_new_attempt_with_its_journal(world: PortW
     again = command(id_, attempt=2, journal=journal)
     later = Requeue(C1, 2, journal, available_at=world.clock.now() + 500)
     await one.write(id_, signal_like("b"), effects=(later,))
-    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == []
-    assert (await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE)).lost == (
-        LeaseKey(C1, 1),
-    )
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w2", ("cpu",), 5, LEASE) == []
+    assert (
+        await world.queue.renew_leases(DEFAULT_TENANT, "w1", (LeaseKey(C1, 1),), LEASE)
+    ).lost == (LeaseKey(C1, 1),)
     await world.pass_time(500)
-    assert await world.queue.claim_commands("w2", ("cpu",), 5, LEASE) == [again]
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w2", ("cpu",), 5, LEASE) == [again]
 
 
 async def test_a_parked_command_belongs_to_nobody_until_it_is_requeued(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     await one.lease_command(id_)
     await one.write(id_, signal_like("b"), effects=(Park(C1),))
-    assert await world.queue.list_leased_commands("w1") == []
-    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == []
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w1") == []
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 5, LEASE) == []
     await world.pass_time(10 * LEASE)
     assert await world.queue.expire_leases(10) == 0
     await one.write(id_, signal_like("c"), effects=(Requeue(C1, 2, Journal()),))
     assert [
-        made.attempt for made in await world.queue.claim_commands("w1", ("cpu",), 5, LEASE)
+        made.attempt
+        for made in await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 5, LEASE)
     ] == [2]
 
 
@@ -105,7 +108,7 @@ async def test_stopping_what_nobody_holds_cancels_it_at_once_and_says_so(world: 
         assert await world.queue.find_status(name) == ("cancelled", 1)
     stopped = [each for each in await messages(world, id_) if isinstance(each, Stopped)]
     assert {each.command_id for each in stopped} == set(names[:3])
-    assert await world.queue.claim_commands("w1", ("cpu",), 5, LEASE) == []
+    assert await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 5, LEASE) == []
 
 
 async def test_stopping_a_held_command_tells_its_worker_at_the_next_renewal(
@@ -115,7 +118,7 @@ async def test_stopping_a_held_command_tells_its_worker_at_the_next_renewal(
     await one.lease_command(id_)
     await one.write(id_, signal_like("b"), effects=(Stop((C1,)),))
     assert await world.queue.find_status(C1) == ("leased", 1)
-    renewal = await world.queue.renew_leases("w1", (LeaseKey(C1, 1),), LEASE)
+    renewal = await world.queue.renew_leases(DEFAULT_TENANT, "w1", (LeaseKey(C1, 1),), LEASE)
     assert (renewal.stop, renewal.lost) == ((LeaseKey(C1, 1),), ())
     assert await messages(world, id_) == []
 
@@ -211,8 +214,8 @@ async def test_parts_of_a_manifest_are_read_in_order(world: PortWorld) -> None:
     second, first = AddPart("m", 10, 5, reference), AddPart("m", 0, 10, reference)
     outcome = await one.write(id_, make_start(id_), effects=(second, first))
     assert isinstance(outcome, Appended)
-    assert await world.log.read_manifest("m") == [first, second]
-    assert await world.log.read_manifest("other") == []
+    assert await world.log.read_manifest(DEFAULT_TENANT, "m") == [first, second]
+    assert await world.log.read_manifest(DEFAULT_TENANT, "other") == []
 
 
 async def test_parts_of_a_manifest_are_found_by_position_and_by_failed_items(
@@ -225,13 +228,13 @@ async def test_parts_of_a_manifest_are_found_by_position_and_by_failed_items(
         for first, failed in ((-1, 0), (0, 0), (10, 2), (20, 0), (30, 1))
     ]
     await one.write(id_, make_start(id_), effects=tuple(reversed(parts)))
-    assert await world.log.read_manifest_page("m", -2, 2) == parts[:2]
-    assert await world.log.read_manifest_page("m", 0, 9) == parts[2:]
-    assert await world.log.find_failed_parts("m", -2, 9) == [parts[2], parts[4]]
-    assert await world.log.find_failed_parts("m", 10, 9) == [parts[4]]
-    assert await world.log.find_failed_parts("m", -2, 1) == [parts[2]]
-    assert await world.log.find_parts_before("m", 19, 2) == [parts[2], parts[1]]
-    assert await world.log.find_parts_before("m", -2, 2) == []
+    assert await world.log.read_manifest_page(DEFAULT_TENANT, "m", -2, 2) == parts[:2]
+    assert await world.log.read_manifest_page(DEFAULT_TENANT, "m", 0, 9) == parts[2:]
+    assert await world.log.find_failed_parts(DEFAULT_TENANT, "m", -2, 9) == [parts[2], parts[4]]
+    assert await world.log.find_failed_parts(DEFAULT_TENANT, "m", 10, 9) == [parts[4]]
+    assert await world.log.find_failed_parts(DEFAULT_TENANT, "m", -2, 1) == [parts[2]]
+    assert await world.log.find_parts_before(DEFAULT_TENANT, "m", 19, 2) == [parts[2], parts[1]]
+    assert await world.log.find_parts_before(DEFAULT_TENANT, "m", -2, 2) == []
     mended = AddPart("m", 10, 10, reference)
     await one.write(id_, signal_like("again"), effects=(mended,))
-    assert await world.log.find_failed_parts("m", -2, 9) == [parts[4]]
+    assert await world.log.find_failed_parts(DEFAULT_TENANT, "m", -2, 9) == [parts[4]]

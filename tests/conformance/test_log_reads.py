@@ -2,7 +2,7 @@
 
 from noetl.log.events.port import EventName, RecordedChange
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import CommandId, ExecutionId, RefId, Tenant
+from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, RefId, Tenant
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import PortWorld
@@ -42,7 +42,7 @@ async def test_events_are_found_by_references_that_were_recorded_with_them(
 ) -> None:
     one, id_ = await owner(world), execution(0)
     await one.issue(id_)
-    await world.queue.claim_commands("w1", ("cpu",), 1, 60_000_000)
+    await world.queue.claim_commands(DEFAULT_TENANT, "w1", ("cpu",), 1, 60_000_000)
     key = f"noetl://execution/{id_}/result/s/k"
     ref = StoredRef(reference=Reference(ref_id=RefId("77"), type="kv", uri=key))
     held = LeaseKey(CommandId("c1"), 1)
@@ -77,4 +77,4 @@ async def test_the_playbooks_of_all_executions_are_listed_once(world: PortWorld)
     for number, playbook in enumerate(("b", "a", "b"), 1):
         start = Start(execution_id=ExecutionId(str(number)), path="p", playbook=playbook)
         await world.inbox.start_execution(start, {})
-    assert await world.log.list_pinned_playbooks() == ["a", "b"]
+    assert await world.log.list_pinned_playbooks() == [(1, "a"), (1, "b")]

@@ -27,7 +27,10 @@ OTHER = Tenant(2)
 
 
 async def claim(world: PortWorld, limit: int = 10, pools: tuple[str, ...] = ("cpu",)) -> list[str]:
-    return [each.command_id for each in await world.queue.claim_commands("w1", pools, limit, LEASE)]
+    return [
+        each.command_id
+        for each in await world.queue.claim_commands(DEFAULT_TENANT, "w1", pools, limit, LEASE)
+    ]
 
 
 async def test_higher_priority_first_then_the_order_of_issue(world: PortWorld) -> None:
@@ -70,7 +73,8 @@ async def test_of_commands_that_lost_two_workers_a_worker_holds_one(world: PortW
     await one.issue(id_, "newer")
     assert await claim(world) == ["newer"]
     assert [
-        each.command_id for each in await world.queue.claim_commands("w2", ("cpu",), 1, LEASE)
+        each.command_id
+        for each in await world.queue.claim_commands(DEFAULT_TENANT, "w2", ("cpu",), 1, LEASE)
     ] == ["b"]
     await one.write(id_, make_completed("a", 3), effects=(Finish(CommandId("a")),))
     assert await claim(world, 0) == []
@@ -88,7 +92,7 @@ async def test_a_renewed_lease_holds_and_one_that_is_not_renewed_is_lost(world: 
     await one.lease_command(id_)
     await world.pass_time(LEASE - 1)
     assert await world.queue.expire_leases(10) == 0
-    await world.queue.renew_leases("w1", (HELD,), LEASE)
+    await world.queue.renew_leases(DEFAULT_TENANT, "w1", (HELD,), LEASE)
     await world.pass_time(LEASE - 1)
     assert await world.queue.expire_leases(10) == 0
     await world.pass_time(1)
@@ -111,13 +115,15 @@ async def test_progress_stands_until_the_next_renewal_while_the_lease_does(
             for row in await world.queue.list_commands(DEFAULT_TENANT, execution_id=id_)
         ]
 
-    await world.queue.renew_leases("w1", (HELD,), LEASE, {HELD: "1/2", LeaseKey(C1, 2): "2/2"})
+    await world.queue.renew_leases(
+        DEFAULT_TENANT, "w1", (HELD,), LEASE, {HELD: "1/2", LeaseKey(C1, 2): "2/2"}
+    )
     assert await list_progress() == ["1/2"]
-    await world.queue.renew_leases("w2", (HELD,), LEASE, {HELD: "another's"})
+    await world.queue.renew_leases(DEFAULT_TENANT, "w2", (HELD,), LEASE, {HELD: "another's"})
     assert await list_progress() == ["1/2"]
-    await world.queue.renew_leases("w1", (HELD,), LEASE)
+    await world.queue.renew_leases(DEFAULT_TENANT, "w1", (HELD,), LEASE)
     assert await list_progress() == [None]
-    await world.queue.renew_leases("w1", (HELD,), LEASE, {HELD: "2/2"})
+    await world.queue.renew_leases(DEFAULT_TENANT, "w1", (HELD,), LEASE, {HELD: "2/2"})
     await world.queue.end_leases("w1")
     assert await list_progress() == [None]
 
@@ -142,7 +148,7 @@ async def test_what_is_not_held_by_this_worker_as_this_attempt_is_lost_to_it(
         ("w1", LeaseKey(C1, 2)),
         ("w1", LeaseKey(CommandId("unknown"), 1)),
     ):
-        renewal = await world.queue.renew_leases(worker, (held,), LEASE)
+        renewal = await world.queue.renew_leases(DEFAULT_TENANT, worker, (held,), LEASE)
         assert (renewal.stop, renewal.lost) == ((), (held,))
 
 
@@ -168,10 +174,10 @@ async def test_a_worker_that_is_gone_loses_everything_at_once(world: PortWorld) 
 async def test_what_is_leased_to_a_worker_can_be_sent_to_it_again(world: PortWorld) -> None:
     one, id_ = await owner(world), execution(0)
     made = await one.lease_command(id_)
-    assert await world.queue.list_leased_commands("w1") == [made]
-    assert await world.queue.list_leased_commands("w2") == []
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w1") == [made]
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w2") == []
     await one.write(id_, make_completed(), effects=(Finish(C1),), taken=(HELD,))
-    assert await world.queue.list_leased_commands("w1") == []
+    assert await world.queue.list_leased_commands(DEFAULT_TENANT, "w1") == []
 
 
 async def test_a_command_that_is_done_leaves_the_queue_at_once(world: PortWorld) -> None:
@@ -180,9 +186,11 @@ async def test_a_command_that_is_done_leaves_the_queue_at_once(world: PortWorld)
     await one.write(id_, make_completed(), effects=(Finish(C1),), taken=(HELD,))
     assert await world.queue.find_status(C1) is None
     assert await world.queue.list_commands(DEFAULT_TENANT) == []
-    assert await world.inbox.accept_report(report(id_, make_completed()))
-    assert not await world.inbox.accept_report(report(id_, make_completed(attempt=2)))
-    assert not await world.inbox.accept_report(report(id_, journal()))
+    assert await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed()))
+    assert not await world.inbox.accept_report(
+        DEFAULT_TENANT, report(id_, make_completed(attempt=2))
+    )
+    assert not await world.inbox.accept_report(DEFAULT_TENANT, report(id_, journal()))
 
 
 async def test_rows_of_dead_commands_go_after_an_hour(world: PortWorld) -> None:
@@ -193,7 +201,7 @@ async def test_rows_of_dead_commands_go_after_an_hour(world: PortWorld) -> None:
     await world.pass_time(3_600_000_000)
     await world.queue.expire_leases(10)
     assert await world.queue.find_status(C1) is None
-    assert not await world.inbox.accept_report(report(id_, make_completed()))
+    assert not await world.inbox.accept_report(DEFAULT_TENANT, report(id_, make_completed()))
 
 
 async def test_the_queue_is_listed_in_the_order_of_issue(world: PortWorld) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from noetl.log.payloads.port import MAX_BLOB_BYTES, PayloadStore
 from noetl.model.errors import BadReference, Conflict, CorruptLog, InvalidInput, NotFound
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Address, Reference, make_address
 from noetl.results.formats import rowsets
@@ -40,10 +40,10 @@ class Door:
         self._payloads = payloads
 
     async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
-        return await self._payloads.read_payload(ref_id, uri)
+        return await self._payloads.read_payload(DEFAULT_TENANT, ref_id, uri)
 
     async def put_payload(self, reference: Reference, payload: bytes) -> None:
-        await self._payloads.put_payload(reference, payload)
+        await self._payloads.put_payload(DEFAULT_TENANT, reference, payload)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

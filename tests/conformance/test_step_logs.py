@@ -3,7 +3,7 @@
 import asyncio
 
 from noetl.log.step_logs.port import LogPart
-from noetl.model.ids import CommandId, ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, RefId
 from noetl.model.messages import Start, StoredRef
 from noetl.model.reference import Reference
 from tests.conformance.conftest import PortWorld
@@ -32,8 +32,10 @@ async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stand
     world: PortWorld,
 ) -> None:
     one, two = await start_execution(world), await start_execution(world, 1)
-    await world.step_logs.put_parts((part(one, 0), part(two, 0), part(one, 1, payload=b"[1]")))
-    await world.step_logs.put_parts((part(one, 2),))
+    await world.step_logs.put_parts(
+        DEFAULT_TENANT, (part(one, 0), part(two, 0), part(one, 1, payload=b"[1]"))
+    )
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(one, 2),))
     assert keys(await world.step_logs.read_parts(one, None, 0, 10)) == [
         (1, "0"),
         (2, "1"),
@@ -48,17 +50,19 @@ async def test_parts_are_read_in_the_order_they_came_from_where_the_reader_stand
 
 async def test_a_part_is_stored_once_and_stays_as_it_is(world: PortWorld) -> None:
     id_ = await start_execution(world)
-    await world.step_logs.put_parts((part(id_, 0, payload=b"[1]"),))
-    await world.step_logs.put_parts((part(id_, 0, payload=b"[2]"), part(id_, 1)))
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(id_, 0, payload=b"[1]"),))
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(id_, 0, payload=b"[2]"), part(id_, 1)))
     assert keys(await world.step_logs.read_parts(id_, None, 0, 10)) == [(1, "0"), (2, "1")]
     assert (await world.step_logs.read_parts(id_, None, 0, 1))[0].payload == b"[1]"
     stored = part(id_, 0).reference
-    assert await world.payloads.read_payload(stored.ref_id, stored.uri) == b"[1]"
+    assert await world.payloads.read_payload(DEFAULT_TENANT, stored.ref_id, stored.uri) == b"[1]"
 
 
 async def test_one_step_is_read_alone(world: PortWorld) -> None:
     id_ = await start_execution(world)
-    await world.step_logs.put_parts((part(id_, 0, "a"), part(id_, 1, "b"), part(id_, 2, "a")))
+    await world.step_logs.put_parts(
+        DEFAULT_TENANT, (part(id_, 0, "a"), part(id_, 1, "b"), part(id_, 2, "a"))
+    )
     assert keys(await world.step_logs.read_parts(id_, "a", 0, 10)) == [(1, "0"), (3, "2")]
     assert keys(await world.step_logs.read_parts(id_, "a", 1, 10)) == [(3, "2")]
     assert await world.step_logs.read_parts(id_, "c", 0, 10) == []
@@ -66,7 +70,7 @@ async def test_one_step_is_read_alone(world: PortWorld) -> None:
 
 async def test_parts_of_an_execution_that_is_not_there_are_passed_over(world: PortWorld) -> None:
     id_ = await start_execution(world)
-    await world.step_logs.put_parts((part(execution(0, 1), 0), part(id_, 0)))
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(execution(0, 1), 0), part(id_, 0)))
     assert await world.step_logs.read_parts(execution(0, 1), None, 0, 10) == []
     assert keys(await world.step_logs.read_parts(id_, None, 0, 10)) == [(1, "0")]
 
@@ -75,11 +79,11 @@ async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: Port
     one, two = await start_execution(world), await start_execution(world, 1)
     await asyncio.gather(
         *(
-            world.step_logs.put_parts((part(one, number), part(two, number)))
+            world.step_logs.put_parts(DEFAULT_TENANT, (part(one, number), part(two, number)))
             for number in range(0, 20, 2)
         ),
         *(
-            world.step_logs.put_parts((part(two, number), part(one, number)))
+            world.step_logs.put_parts(DEFAULT_TENANT, (part(two, number), part(one, number)))
             for number in range(1, 20, 2)
         ),
     )
@@ -91,8 +95,8 @@ async def test_writers_at_once_leave_no_gap_that_a_reader_could_pass(world: Port
 
 async def test_the_last_parts_and_the_parts_of_a_command_are_read_alone(world: PortWorld) -> None:
     id_ = await start_execution(world)
-    await world.step_logs.put_parts(tuple(part(id_, number) for number in range(3)))
-    await world.step_logs.put_parts((part(id_, 3, step="t"),))
+    await world.step_logs.put_parts(DEFAULT_TENANT, tuple(part(id_, number) for number in range(3)))
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(id_, 3, step="t"),))
     logs = world.step_logs
     assert keys(await logs.read_last_parts(id_, None, 2)) == [(3, "2"), (4, "3")]
     assert keys(await logs.read_last_parts(id_, "s", 2)) == [(2, "1"), (3, "2")]
@@ -105,5 +109,5 @@ async def test_the_last_parts_and_the_parts_of_a_command_are_read_alone(world: P
 async def test_the_number_of_the_last_part_is_known(world: PortWorld) -> None:
     one, two = await start_execution(world), await start_execution(world, 1)
     assert await world.step_logs.read_last_number(one) == 0
-    await world.step_logs.put_parts((part(one, 0), part(one, 1), part(two, 0)))
+    await world.step_logs.put_parts(DEFAULT_TENANT, (part(one, 0), part(one, 1), part(two, 0)))
     assert await world.step_logs.read_last_number(one) == 2

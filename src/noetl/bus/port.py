@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from noetl.model.ids import DEFAULT_TENANT, Tenant
+
 
 class Bus(Protocol):
     async def publish(self, subject: str) -> None:
@@ -19,6 +21,8 @@ def make_inbox_subject(shard: int) -> str:
     return f"noetl.inbox.{shard}"
 
 
-def make_commands_subject(pool: str) -> str:
-    """The subject for new commands in a pool."""
-    return f"noetl.commands.{pool}"
+def make_commands_subject(tenant: Tenant, pool: str) -> str:
+    """The subject for new commands in a pool of a tenant."""
+    if tenant == DEFAULT_TENANT:
+        return f"noetl.commands.{pool}"
+    return f"noetl.tenants.{tenant}.commands.{pool}"

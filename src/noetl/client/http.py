@@ -33,9 +33,10 @@ from noetl.model.errors import (
     NotPermitted,
     Unavailable,
 )
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, Tenant
 from noetl.model.reference import Reference
 from noetl.pipeline.output.reading import StoredResults
+from noetl.results.tenancy import StoreTenant
 from noetl.runtime.stores import open_store
 from noetl.runtime.token_files import find_own_address, find_token
 from noetl.settings import StorageSettings, read_settings
@@ -83,10 +84,8 @@ class HttpClient:
         except (ValueError, httpx.InvalidURL) as error:
             raise _make_url_error(url) from error
         self._channel = HttpChannel([url], lambda _: token)
-        self._results = StoredResults(
-            open_store(self._channel, home, read_settings(StorageSettings)),
-            self._channel.list_manifest_parts,
-        )
+        self._results: StoredResults | None = None  # opened when it is needed
+        self._home = home
 
     async def __aenter__(self) -> Self:
         return self
@@ -370,7 +369,18 @@ class HttpClient:
             await asyncio.sleep(RECONNECT_DELAY_S)
 
     async def resolve(self, reference: Reference) -> Any:
+        if self._results is None:
+            self._results = await self._open_results()
         return await self._results.resolve(reference)
+
+    async def _open_results(self) -> StoredResults:
+        """The results of the caller's tenant. Large ones are read from their store, not through the
+        server."""
+        session = await self._get_json("/api/session")
+        tenant = StoreTenant(Tenant(session["tenant"]))
+        storage = read_settings(StorageSettings)
+        store = open_store(self._channel, self._home, storage, tenant=tenant)
+        return StoredResults(store, self._channel.list_manifest_parts)
 
     async def preview_result(self, execution_id: ExecutionId, step: str, rows: int) -> Row:
         return await self._get_json(_make_result_path(execution_id, step), rows=rows)

@@ -24,6 +24,7 @@ from noetl.model.playbook_state import MAX_STATE_VERSIONS
 from noetl.shard_rows import ShardRow
 
 _state_row = msgspec.json.Decoder(StateRow)
+_pinned = msgspec.json.Decoder(PinnedExecution)
 FINISHED = frozenset({"done", "dead", "cancelled"})
 KEEP_FINISHED_MICROS: Micros = 3_600_000_000
 
@@ -88,6 +89,7 @@ class ExecutionRows:
 class CommandRow:
     command_id: CommandId
     execution_id: ExecutionId
+    tenant: Tenant
     number: int  # order of issue
     data: bytes
     attempt: int
@@ -159,15 +161,16 @@ class MemoryDatabase:
         self.judge_at: dict[ExecutionId, tuple[Micros, ...]] = {}
         self.logs: dict[ExecutionId, list[LogPartRow]] = {}  # in order
         self.manifests: dict[str, dict[int, bytes]] = {}
+        self.manifest_tenants: dict[str, Tenant] = {}
         # versions of each name, the current one last
         self.states: dict[StateKey, list[bytes]] = {}
         self.projections: dict[ExecutionId, bytes] = {}
         self.snapshots: dict[ExecutionId, dict[int, bytes]] = {}  # by seq
         self.snapshot_times: dict[tuple[ExecutionId, int], Micros] = {}  # when they were written
-        self.workers: dict[str, WorkerRow] = {}
+        self.workers: dict[tuple[Tenant, str], WorkerRow] = {}
         self.checkpoints = [0] * len(shards)
-        # by pool; suspects have queues of their own
-        self._queues: dict[tuple[str, bool], list[QueuedCommand]] = {}
+        # by tenant and pool; suspects have queues of their own
+        self._queues: dict[tuple[Tenant, str, bool], list[QueuedCommand]] = {}
         self._delayed_commands: list[DelayedCommand] = []
         self._last_inbox = 0
         self._last_command = 0
@@ -201,6 +204,10 @@ class MemoryDatabase:
         pinned = PinnedExecution(start.execution_id, start.tenant, start.playbook, workload)
         self.pinned[start.execution_id] = codec.encode(pinned)
         self.post(start.execution_id, start)
+
+    def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
+        data = self.pinned.get(execution_id)
+        return None if data is None else _pinned.decode(data).tenant
 
     # -- inbox --
 
@@ -238,6 +245,7 @@ class MemoryDatabase:
         row = CommandRow(
             command.command_id,
             command.execution_id,
+            command.tenant,
             self._last_command,
             b"",
             0,
@@ -268,7 +276,7 @@ class MemoryDatabase:
 
     def _push_row(self, row: CommandRow) -> None:
         heapq.heappush(
-            self._queues.setdefault((row.pool, row.is_suspect), []),
+            self._queues.setdefault((row.tenant, row.pool, row.is_suspect), []),
             QueuedCommand(-row.priority, row.number, row.command_id),
         )
 
@@ -292,14 +300,16 @@ class MemoryDatabase:
         if status in FINISHED:
             self.finished.append(FinishedCommand(self.clock.now(), row.command_id))
 
-    def pop_claimable(self, pools: tuple[str, ...], *, suspect: bool) -> CommandRow | None:
+    def pop_claimable(
+        self, tenant: Tenant, pools: tuple[str, ...], *, suspect: bool
+    ) -> CommandRow | None:
         """Take the next claimable row of these pools: the highest priority, then the order of
         issue.
         """
         self._queue_due()
         heads: list[tuple[QueuedCommand, list[QueuedCommand]]] = []
         for pool in dict.fromkeys(pools):
-            queue = self._queues.get((pool, suspect), [])
+            queue = self._queues.get((tenant, pool, suspect), [])
             while queue and not self._is_claimable(queue[0], pool, suspect):
                 heapq.heappop(queue)
             if queue:

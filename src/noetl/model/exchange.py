@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from noetl.model.commands import DEFAULT_POOL, Command
-from noetl.model.ids import CommandId, Micros
+from noetl.model.ids import DEFAULT_TENANT, CommandId, Micros, Tenant
 from noetl.model.messages import Report, StoredRef
 
 LEASE_MICROS: Micros = 6_000_000
@@ -75,3 +75,4 @@ class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     stop: tuple[LeaseKey, ...] = ()  # cancelled, or no longer leased to this worker
     renewed: bool = True
     logged: bool = True  # the logs are stored or dropped for good: do not send them again
+    tenant: Tenant = DEFAULT_TENANT  # whose worker it is, as its token says

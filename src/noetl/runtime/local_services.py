@@ -87,7 +87,11 @@ class LocalServices:
     def results(self) -> ResultService:
         stores = self._ports.stores
         return ResultService(
-            stores.log, stores.lifetimes, self.executions, self._access, self.stored_results
+            stores.log,
+            stores.lifetimes,
+            self.executions,
+            self._access,
+            lambda tenant: self.stored_results,  # the caller is the one of the home
         )
 
     @cached_property

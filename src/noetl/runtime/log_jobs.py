@@ -135,9 +135,9 @@ async def _make_rebuild_job(ports: HomePorts, runs: ExecutionMap) -> RebuildJob:
 async def _find_unreadable_playbooks(ports: HomePorts) -> dict[str, str]:
     """Pinned playbooks that cannot be read any more, with the error of each."""
     playbooks, errors = Playbooks(ports.catalog, limit=1), {}
-    for content in await ports.stores.log.list_pinned_playbooks():
+    for tenant, content in await ports.stores.log.list_pinned_playbooks():
         try:
-            await playbooks.get_plan(content)
+            await playbooks.get_plan(content, tenant)
         except Exception as error:  # the projector writes the same words
             errors[content] = f"{type(error).__name__}: {error}"
     return errors

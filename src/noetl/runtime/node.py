@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.types import ASGIApp
 
 from noetl.accounts.port import TokenStore
 from noetl.bus.port import Bus
+from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, Vault
 from noetl.leases.port import Leases
 from noetl.log.stores import Stores
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import Unavailable
+from noetl.model.ids import Tenant
 from noetl.playbook.validation import Kinds
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.accounts.service import AccountService
@@ -36,7 +39,7 @@ from noetl.server.logs.service import LogService
 from noetl.server.node import Server
 from noetl.server.queue.service import QueueService
 from noetl.server.results.lineage import LineageService
-from noetl.server.results.opener import Results
+from noetl.server.results.opener import OpenResults, Results
 from noetl.server.results.service import ResultService
 from noetl.server.results.usage import UsageService
 from noetl.server.schedules.service import ScheduleService
@@ -51,6 +54,8 @@ from noetl.server.variables.service import VariableService
 from noetl.server.workers.presence import Presence
 from noetl.server.workers.routes import WorkerRoutes
 from noetl.triggers.port import Hooks, Schedules
+
+MAX_OPEN_TENANTS = 64  # tenants whose results a server has open; each has a cache of payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +100,14 @@ def assemble_node(
     metrics: Metrics | None = None,
     *,
     kinds: Kinds | None = None,
-    open_results: Callable[[Server], Results] | None = None,
+    open_results: Callable[[Server, Tenant], Results] | None = None,
     jobs: Mapping[str, Run] | None = None,
     worker_locks: WorkerLiveness | None = None,
 ) -> Node:
     """Wire the server, its services and its HTTP application.
 
     `kinds` are the tools of installed packages: the server runs none, but checks their fields when
-    a playbook is registered. `open_results` makes the port to stored results. `jobs` run over the
+    a playbook is registered. `open_results` makes the port to stored results of a tenant. `jobs` run over the
     log, by name. `worker_locks` show which workers of this machine are gone.
     """
     metrics = metrics or Metrics()
@@ -132,7 +137,7 @@ def assemble_node(
     )
     worker_routes = WorkerRoutes(server, presence, metrics)
     playbooks = CatalogService(ports.catalog, kinds, ports.vault)
-    results_ = None if open_results is None else open_results(server)
+    results_ = None if open_results is None else _open_once(partial(open_results, server))
     authenticator = Authenticator(ports.tokens, ports.clock)
     services = make_services(
         server, ports, live, metrics, playbooks, credential_service, results_, authenticator
@@ -148,7 +153,7 @@ def make_services(
     metrics: Metrics,
     playbooks: CatalogService,
     credential_service: CredentialService,
-    results_: Results | None,
+    results_: OpenResults | None,
     authenticator: Authenticator,
 ) -> Services:
     stores = ports.stores
@@ -203,6 +208,20 @@ def make_services(
         ),
         accounts=AccountService(ports.tokens, authenticator),
     )
+
+
+def _open_once(open_results: OpenResults) -> OpenResults:
+    """The same, with the results of the tenants that were asked for last in memory."""
+    opened: LruCache[Tenant, Results] = LruCache(MAX_OPEN_TENANTS)
+
+    def open_cached(tenant: Tenant) -> Results:
+        results = opened.get(tenant)
+        if results is None:
+            results = open_results(tenant)
+            opened.put(tenant, results)
+        return results
+
+    return open_cached
 
 
 def _make_availability_check(draw: Callable[[], Any]) -> Callable[[], bool]:

@@ -51,7 +51,7 @@ def _make_node(ports: HomePorts, address: str) -> Node:
         make_server_settings(ports.shards, address, SERVER_TIME_SLICE_S),
         kinds=find_known_kinds(),
         jobs=make_scheduled_jobs(),
-        open_results=lambda server: open_result_reading(server, ports.home),
+        open_results=lambda server, tenant: open_result_reading(server, ports.home, tenant),
         worker_locks=WorkerLocks(ports.home),
     )
 

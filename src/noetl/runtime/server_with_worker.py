@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from noetl.model.decisions import AddPart
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from noetl.runtime.egress import make_local_guard
@@ -35,7 +35,7 @@ class PresentChannel:
         self._presence = presence
 
     async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        self._presence.note_request(request, None)
+        self._presence.note_request(DEFAULT_TENANT, request, None)
         return await self._server.exchange(request)
 
     async def fetch_playbook(self, content: str) -> str:

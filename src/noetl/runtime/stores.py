@@ -11,6 +11,7 @@ from noetl.model.errors import InvalidInput
 from noetl.results.port import Tier
 from noetl.results.router import ResultRouter
 from noetl.results.staging import Staging
+from noetl.results.tenancy import StoreTenant
 from noetl.results.tiers.cached import CachedTier
 from noetl.results.tiers.file_pool import FilePool, WriteAllowance
 from noetl.results.tiers.files import FileTier
@@ -27,41 +28,47 @@ def open_store(
     home: Path,
     storage: StorageSettings,
     near: PayloadCache | None = None,
+    tenant: StoreTenant | None = None,
 ) -> ResultRouter:
     """Small payloads are kept by the servers, large ones where the settings say."""
-    large_results = open_large_results(home, storage, time.monotonic)
+    large_results = open_large_results(home, storage, time.monotonic, tenant)
     return ResultRouter(blobs, large_results, tier=storage.default_store_tier, near=near)
 
 
 def open_large_results(
-    home: Path, storage: StorageSettings, now: Callable[[], float]
+    home: Path,
+    storage: StorageSettings,
+    now: Callable[[], float],
+    tenant: StoreTenant | None = None,
 ) -> LargeStore:
     """The tier of large results. A remote one gets a cache on this machine."""
-    tier_store, folder = open_tier(home, storage), storage.storage_local_cache_dir
+    tenant = tenant or StoreTenant()
+    tier_store, folder = open_tier(home, storage, tenant), storage.storage_local_cache_dir
     if folder is not None or not isinstance(tier_store, FileTier):
-        return _add_cache(tier_store, folder or home / "cache", storage, now)
+        return _add_cache(tier_store, folder or home / "cache", storage, now, tenant)
     return LargeStore(tier_store, tier_store.staging, patience=storage.storage_patience_sec)
 
 
-def connect_shared_cache(storage: StorageSettings) -> PayloadCache | None:
+def connect_shared_cache(storage: StorageSettings, tenant: StoreTenant) -> PayloadCache | None:
     if storage.nats_url is None:
         return None
     from noetl.results.tiers.shared_cache import (
         SharedCache,  # loads NATS, which most processes do not need
     )
 
-    return SharedCache(storage.nats_url.reveal())
+    return SharedCache(storage.nats_url.reveal(), tenant=tenant)
 
 
-def open_tier(home: Path, storage: StorageSettings) -> Tier:
+def open_tier(home: Path, storage: StorageSettings, tenant: StoreTenant | None = None) -> Tier:
     """The durable store of large results."""
     match storage.storage_cloud_tier:
         case None:
-            return FileTier(home / "results")
+            return FileTier(home / "results", tenant=tenant)
         case url if url.startswith("file://"):
-            return FileTier(directory_from_url(url), ours=False, once=home / "staging")
+            folder = directory_from_url(url)
+            return FileTier(folder, ours=False, once=home / "staging", tenant=tenant)
         case url:
-            return _open_objects(url, storage)
+            return _open_objects(url, storage, tenant)
 
 
 def _add_cache(
@@ -69,6 +76,7 @@ def _add_cache(
     folder: Path,
     storage: StorageSettings,
     now: Callable[[], float],
+    tenant: StoreTenant,
 ) -> LargeStore:
     """The tier behind a cache.
 
@@ -81,17 +89,16 @@ def _add_cache(
     meta = FilePool(place / "meta", storage.storage_local_cache_meta_bytes, allowance)
     data = FilePool(place / "data", storage.storage_local_cache_bytes, allowance)
     staging = Staging(folder / "staging")
-    return LargeStore(
-        CachedTier(tier_store, meta, data), staging, patience=storage.storage_patience_sec
-    )
+    cached = CachedTier(tier_store, meta, data, tenant)
+    return LargeStore(cached, staging, patience=storage.storage_patience_sec)
 
 
-def _open_objects(url: str, storage: StorageSettings) -> Tier:
+def _open_objects(url: str, storage: StorageSettings, tenant: StoreTenant | None) -> Tier:
     from noetl.results.tiers.objects import (
         ObjectTier,  # loads obstore, which most processes do not need
     )
 
-    return ObjectTier(connect_object_store(url, storage), url)
+    return ObjectTier(connect_object_store(url, storage), url, tenant)
 
 
 def connect_object_store(url: str, storage: StorageSettings) -> "ObjectStore":

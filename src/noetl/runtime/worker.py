@@ -26,6 +26,7 @@ from noetl.model.errors import Conflict
 from noetl.model.exchange import make_holder_name
 from noetl.pipeline.secrets.redaction import RedactingFilter, Redactor
 from noetl.private_folders import make_private_folder
+from noetl.results.tenancy import StoreTenant
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.stores import connect_shared_cache, open_store
 from noetl.runtime.tools import read_duckdb_folders, read_step_limits
@@ -130,9 +131,9 @@ class WiredWorker:
             deadline=options.lease * 2 / 3,  # it stops a tool before another worker may start it
         )
         self._channel = channel
-        self._store = open_store(
-            channel, options.home, options.storage, connect_shared_cache(options.storage)
-        )
+        tenant = StoreTenant()
+        near = connect_shared_cache(options.storage, tenant)
+        self._store = open_store(channel, options.home, options.storage, near, tenant)
         redactor = Redactor()
         self._clean = RedactingFilter(redactor)
         self._worker = Worker(
@@ -144,6 +145,7 @@ class WiredWorker:
             settings,
             credentials=make_credentials(channel, options.find_data),
             redactor=redactor,
+            store_tenant=tenant,
         )
 
     @property

@@ -8,6 +8,8 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl.bus import port as bus_port
 from noetl.bus.port import Bus
 from noetl.catalog.port import Catalog
@@ -18,7 +20,7 @@ from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput, NotFound, Unavailable
 from noetl.model.exchange import ExchangeReply, ExchangeRequest
 from noetl.model.identity import WORKER_IDENTITY, Identity
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Tenant
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
 from noetl.server.clock import StoreClock
@@ -230,46 +232,59 @@ class Server:
 
     # -- the worker's channel --
 
-    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        return await self._exchange.exchange(request)
+    # A worker belongs to a tenant, and for it the executions of others do not exist. Without a tenant,
+    # the worker runs in the process of this server.
 
-    async def fetch_playbook(self, content: str) -> str:
+    async def exchange(
+        self, request: ExchangeRequest, tenant: Tenant = DEFAULT_TENANT
+    ) -> ExchangeReply:
+        return await self._exchange.exchange(tenant, request)
+
+    async def fetch_playbook(self, content: str, tenant: Tenant = DEFAULT_TENANT) -> str:
         """The text of the playbook with this content hash."""
-        entry = await self.playbooks.get_catalog_entry(content)
+        entry = await self.playbooks.get_catalog_entry(content, tenant)
         return entry.text
 
-    async def list_manifest_parts(self, manifest: str) -> list[AddPart]:
-        return await self._log.read_manifest(manifest)
+    async def list_manifest_parts(
+        self, manifest: str, tenant: Tenant = DEFAULT_TENANT
+    ) -> list[AddPart]:
+        return await self._log.read_manifest(tenant, manifest)
 
-    async def payload(self, ref_id: RefId, uri: str) -> bytes | None:
+    async def payload(
+        self, ref_id: RefId, uri: str, tenant: Tenant = DEFAULT_TENANT
+    ) -> bytes | None:
         """A small payload from the database; None if it is not there. Raises `Expired`."""
-        parse_uri(uri)
-        payload = await self._payloads.read_payload(ref_id, uri)
-        if payload is None:
+        owner = parse_uri(uri).execution_id
+        payload = await self._payloads.read_payload(tenant, ref_id, uri)
+        if payload is None and await self._log.find_tenant(owner) == tenant:
             await check_not_expired(self._lifetimes, {ref_id: uri})
         return payload
 
-    async def put_payload(self, reference: Reference, payload: bytes) -> None:
+    async def put_payload(
+        self, reference: Reference, payload: bytes, tenant: Tenant = DEFAULT_TENANT
+    ) -> None:
         parse_uri(reference.uri)
         if reference.sha256 != sha256(payload).hexdigest():
             raise InvalidInput(
                 f"{reference.uri}: the payload does not match its checksum", hint="send it again"
             )
-        await self._payloads.put_payload(reference, payload)
+        await self._payloads.put_payload(tenant, reference, payload)
 
-    async def find_orphans(self, execution_id: ExecutionId, uris: list[str]) -> list[str]:
+    async def find_orphans(
+        self, execution_id: ExecutionId, uris: list[str], tenant: Tenant = DEFAULT_TENANT
+    ) -> list[str]:
         """Those of these addresses that the ended execution does not name and never will."""
         if any(parse_uri(uri).execution_id != execution_id for uri in uris):
             raise InvalidInput(f"not every address is one of execution {execution_id}")
-        return await self._payloads.find_orphans(execution_id, uris)
+        return await self._payloads.find_orphans(tenant, execution_id, uris)
 
-    async def read_credential(self, name: str) -> dict[str, Any]:
+    async def read_credential(self, name: str, tenant: Tenant = DEFAULT_TENANT) -> dict[str, Any]:
         if self._reveal is None:
             raise NotFound(f"there is no credential {name!r}")
-        return await self._reveal(WORKER_IDENTITY, name)
+        return await self._reveal(replace(WORKER_IDENTITY, tenant=tenant), name)
 
-    async def put_logs(self, parts: tuple[StoredRef, ...]) -> None:
-        await self._step_logs.store_parts(parts)
+    async def put_logs(self, parts: tuple[StoredRef, ...], tenant: Tenant = DEFAULT_TENANT) -> None:
+        await self._step_logs.store_parts(tenant, parts)
 
 
 async def _run_later(seconds: float, loop: DutyLoop) -> None:

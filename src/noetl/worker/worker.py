@@ -34,12 +34,14 @@ from noetl.model.exchange import (
     LeaseKey,
     Progress,
 )
+from noetl.model.ids import Tenant
 from noetl.model.messages import StoredRef
 from noetl.pipeline.environment import Environment, OutgoingEvent
 from noetl.pipeline.execute import execute
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.results.port import ResultStore
+from noetl.results.tenancy import StoreTenant
 from noetl.tools.credentials.oauth import TokenCache
 from noetl.tools.credentials.port import Credentials, EnvCredentials
 from noetl.tools.registry import Registry
@@ -163,8 +165,11 @@ class Worker:
         credentials: Credentials | None = None,
         redactor: Redactor | None = None,
         plans: PlanCache | None = None,
+        store_tenant: StoreTenant | None = None,
     ) -> None:
         self._channel = channel
+        self._tenant: Tenant | None = None  # as the first reply says
+        self._store_tenant = store_tenant or StoreTenant()
         self._clock = clock
         self._spool = spool
         self._settings = settings
@@ -452,6 +457,9 @@ class Worker:
             _log_failed_exchange(error, pause.failures)
             return None
         self._is_unreached = False
+        if not self._is_of_our_tenant(reply):
+            pause.note_failure(self._now())
+            return None
         if reply.renewed:
             pause.reset()
             if request.renew:
@@ -466,6 +474,19 @@ class Worker:
             if job is not None and job.lease_key == lease_key:
                 self._stop_command(job, command_events.cancelled_event(job.command))
         return reply
+
+    def _is_of_our_tenant(self, reply: ExchangeReply) -> bool:
+        """Whether the token is still one of the tenant that this process began with.
+
+        The first reply tells the tenant, before a command stores anything. Playbooks and
+        credentials in memory are of that tenant, so commands of another are left to their leases.
+        """
+        if self._tenant is None:
+            self._tenant = self._store_tenant.tenant = reply.tenant
+        if reply.tenant == self._tenant:
+            return True
+        log.error("the token belongs to another tenant by now: start this worker again")
+        return False
 
     def _note_renewal(self, request: ExchangeRequest, sent: float) -> None:
         self._renewal_sent_at = max(self._renewal_sent_at, sent)

@@ -27,6 +27,7 @@ from noetl.results.tiers.memory import ResultsMemory
 from noetl.runtime.home import open_home
 from noetl.runtime.listening import format_address, open_listener
 from noetl.runtime.node import Node, ServerPorts, assemble_node
+from noetl.runtime.result_reading import TenantPayloads
 from noetl.runtime.server_node import make_server_ports
 from noetl.runtime.serving import serve
 from noetl.server.credentials.keys import KeyFile
@@ -180,10 +181,10 @@ async def run_api_server(
     url = format_address(opened)
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
 
-    def open_results(server: Server) -> StoredResults:
+    def open_results(server: Server, tenant: Tenant) -> StoredResults:
         found = store if open_store is None else open_store(server)
         assert found is not None
-        return StoredResults(found, server.list_manifest_parts)
+        return StoredResults(found, TenantPayloads(server, tenant).list_manifest_parts)
 
     has_store = store is not None or open_store is not None
     node = assemble_node(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant
 from noetl.model.messages import Start
 from noetl.model.reference import Reference, parse_uri
 from noetl.results.tiers.memory import ResultsMemory
@@ -128,7 +128,7 @@ async def test_failed_items_of_a_large_loop_open_only_the_parts_that_have_them()
     bad = [7_777, 55_555, 99_999]
     async with run_playbook(store=store, n=100_000, bad=bad) as (here, place):
         manifest = (await here.get(f"{place}/result/score"))["reference"]["ref_id"]
-        parts = await here.node.ports.stores.log.read_manifest(manifest)
+        parts = await here.node.ports.stores.log.read_manifest(DEFAULT_TENANT, manifest)
         with_failures = {part.reference.uri for part in parts if part.failed}
         assert 1 < len(with_failures) <= 4 < len(parts)
         store.opened.clear()

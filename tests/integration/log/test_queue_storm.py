@@ -132,23 +132,25 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                     worker="w",
                     event=ending(command),
                 )
-                if await stores.inbox.accept_report(told):
+                if await stores.inbox.accept_report(DEFAULT_TENANT, told):
                     accepted[command.command_id] += 1
-                    assert await stores.inbox.accept_report(told)  # the reply may have been lost
+                    assert await stores.inbox.accept_report(
+                        DEFAULT_TENANT, told
+                    )  # the reply may have been lost
                 else:
                     stale += 1
 
         async def is_leased(worker: str, command: Command) -> bool:
             return any(
                 (each.command_id, each.attempt) == (command.command_id, command.attempt)
-                for each in await stores.queue.list_leased_commands(worker)
+                for each in await stores.queue.list_leased_commands(DEFAULT_TENANT, worker)
             )
 
         async def work(number: int) -> None:
             random, worker = Random(number), f"w{number}"
             while owner.live:
                 claimed = await stores.queue.claim_commands(
-                    worker, ("cpu",), random.randrange(1, 6), LEASE
+                    DEFAULT_TENANT, worker, ("cpu",), random.randrange(1, 6), LEASE
                 )
                 for command in claimed:
                     holders[command.command_id, command.attempt] += 1
@@ -160,7 +162,10 @@ async def test_each_command_ends_once_whoever_reports_it(migrated: str) -> None:
                             lambda held=command: is_leased(worker, held), False
                         )  # too late
                     await stores.queue.renew_leases(
-                        worker, (LeaseKey(command.command_id, command.attempt),), LEASE
+                        DEFAULT_TENANT,
+                        worker,
+                        (LeaseKey(command.command_id, command.attempt),),
+                        LEASE,
                     )
                     await report(command, way % 2)
                 if not claimed:

@@ -307,7 +307,10 @@ class Both:
             await self.each("log", "read_manifest", f"m{each}")
             await self.each("log", "read_last_seq", each)
         for worker in WORKERS:
-            leased = [await world.queue.list_leased_commands(worker) for world in self.worlds]
+            leased = [
+                await world.queue.list_leased_commands(DEFAULT_TENANT, worker)
+                for world in self.worlds
+            ]
             assert sorted(leased[0], key=lambda c: c.command_id) == sorted(
                 leased[1], key=lambda c: c.command_id
             )

@@ -179,7 +179,7 @@ async def test_a_report_waits_for_one_that_another_server_accepted_before_it() -
         journal = TaskDone(
             command_id=one.command_id, attempt=1, task="one", run=1, goto=1, result=OK
         )
-        assert await cluster.stores.inbox.accept_report(make_report(one, journal))
+        assert await cluster.stores.inbox.accept_report(DEFAULT_TENANT, make_report(one, journal))
         assert list_statuses((await exchange(node, report_completed(one))).acks) == ["retry"]
         await node.drain()
         assert list_statuses((await exchange(node, report_completed(one))).acks) == ["ok"]
@@ -195,7 +195,7 @@ async def test_an_accepted_report_that_says_nothing_true_loses_its_attempt_not_i
         await cluster.start_execution(node)
         one = await claim(node)
         unasked = CommandCancelled(command_id=one.command_id, attempt=1)  # nobody told it to stop
-        assert await cluster.stores.inbox.accept_report(make_report(one, unasked))
+        assert await cluster.stores.inbox.accept_report(DEFAULT_TENANT, make_report(one, unasked))
         await node.drain()
         again = await claim(node)
         assert (again.command_id, again.attempt) == (one.command_id, 2)

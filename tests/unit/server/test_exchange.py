@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from noetl.log.tables import BlobKey
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
 from tests.unit.server.cluster import (
@@ -160,7 +161,7 @@ async def test_a_worker_gets_no_more_than_it_has_room_for() -> None:
             await cluster.start_execution(node)
         reply = await waiting
         assert 1 <= len(reply.commands) <= 2
-        assert len(await cluster.stores.queue.list_leased_commands("w1/1")) <= 2
+        assert len(await cluster.stores.queue.list_leased_commands(DEFAULT_TENANT, "w1/1")) <= 2
 
 
 async def test_a_worker_that_began_anew_is_not_sent_what_it_had_begun_before() -> None:
@@ -263,7 +264,7 @@ async def test_a_report_that_brings_a_reference_of_another_execution_is_refused(
             ).acks
             assert (ack.status, ack.code) == ("refused", "FOREIGN_REFERENCE")
             assert uri in str(ack.message)
-            assert await cluster.stores.payloads.read_payload(RefId("7"), uri) is None
+            assert BlobKey(RefId("7"), uri) not in cluster.database.blobs
         assert list_statuses(
             (await exchange(node, report_completed(one), report_completed(two))).acks
         ) == ["ok", "ok"]
@@ -320,7 +321,9 @@ async def test_what_was_handed_to_a_worker_that_had_left_is_sent_again_unasked()
         beginning = asyncio.create_task(cluster.start_execution(node))
         await asyncio.wait((waiting, beginning))
         left = await exchange(node, renew=False)
-        assert len(left.commands) == len(await cluster.stores.queue.list_leased_commands("w1/1"))
+        assert len(left.commands) == len(
+            await cluster.stores.queue.list_leased_commands(DEFAULT_TENANT, "w1/1")
+        )
 
 
 async def test_a_server_that_does_not_know_the_worker_looks() -> None:

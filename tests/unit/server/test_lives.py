@@ -14,7 +14,7 @@ from noetl.model.events import (
     CommandParked,
     CommandReturned,
 )
-from noetl.model.ids import ExecutionId, RefId
+from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId
 from noetl.model.reference import Reference
 from tests.unit.server.cluster import (
     CHAIN,
@@ -86,7 +86,7 @@ async def test_what_a_child_is_given_is_its_parents_own() -> None:
         theirs = Reference(
             ref_id=RefId("7"), type="kv", uri=f"noetl://execution/{other}/workload/s/k", bytes=8
         )
-        await cluster.stores.payloads.put_payload(theirs, b'{"a": 1}')
+        await cluster.stores.payloads.put_payload(DEFAULT_TENANT, theirs, b'{"a": 1}')
         id_ = await park_command(cluster, node, ChildRequest(path="child", reference=theirs))
         (end,) = [
             each.event
@@ -286,9 +286,9 @@ async def test_servers_hear_of_a_command_that_is_queued_again() -> None:
         node = await cluster.add_node()
         await cluster.start_execution(node)
         one = await claim(node)
-        hints = cluster.bus.subscribe(make_commands_subject(one.pool))
+        hints = cluster.bus.subscribe(make_commands_subject(one.tenant, one.pool))
         await exchange(
             node, make_report(one, CommandReturned(command_id=one.command_id, attempt=1))
         )
         async with asyncio.timeout(1):
-            assert await anext(hints) == make_commands_subject(one.pool)
+            assert await anext(hints) == make_commands_subject(one.tenant, one.pool)

@@ -7,6 +7,7 @@ import pytest
 from noetl.engine.state import decode_execution
 from noetl.leases.port import ClaimedShard
 from noetl.model.errors import OutcomeUnknown, StoreUnavailable
+from noetl.model.ids import DEFAULT_TENANT
 from noetl.server.duties.loop import Counts, DutyLoop
 from noetl.server.node import Server
 from noetl.server.settings import ServerSettings
@@ -76,7 +77,7 @@ async def test_what_one_server_began_another_finishes() -> None:
         id_ = await cluster.start_execution(one)
         command = await claim(one)
         cluster.clock.time += 5_000_000
-        await cluster.stores.queue.renew_leases("w1/1", (), 0)
+        await cluster.stores.queue.renew_leases(DEFAULT_TENANT, "w1/1", (), 0)
         cluster.database.leased[command.command_id].lease_until += 10_000_000
         cluster.clock.time += 1_000_000
         two = await cluster.add_node("two")

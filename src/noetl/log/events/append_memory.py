@@ -98,6 +98,7 @@ class PartWrite:
             case Send():
                 self._post_message(effect.execution_id, effect.message)
             case AddPart():
+                db.manifest_tenants.setdefault(effect.manifest, part.tenant)
                 db.manifests.setdefault(effect.manifest, {})[effect.first] = codec.encode(effect)
             case AskAdmission():
                 self._ask_admission(effect)

@@ -139,18 +139,25 @@ group by e.shard, e.execution_id
 order by e.shard, max(e.last_seq);
 
 -- name: read_manifest
-select body from noetl.manifest_part where manifest = :manifest order by first;
+select body from noetl.manifest_part where manifest = :manifest
+    and exists (select from noetl.manifest m where m.manifest = :manifest and m.tenant = :tenant)
+order by first;
 
 -- name: read_manifest_page
-select body from noetl.manifest_part where manifest = :manifest and first > :after order by first limit :limit;
+select body from noetl.manifest_part where manifest = :manifest and first > :after
+    and exists (select from noetl.manifest m where m.manifest = :manifest and m.tenant = :tenant)
+order by first limit :limit;
 
 -- name: find_parts_before
-select body from noetl.manifest_part where manifest = :manifest and first <= :position order by first desc limit :limit;
+select body from noetl.manifest_part where manifest = :manifest and first <= :position
+    and exists (select from noetl.manifest m where m.manifest = :manifest and m.tenant = :tenant)
+order by first desc limit :limit;
 
 -- name: find_failed_parts
 -- Parts that were written before failed items were counted have null.
 select body from noetl.manifest_part
 where manifest = :manifest and first > :after and (failed > 0 or failed is null)
+    and exists (select from noetl.manifest m where m.manifest = :manifest and m.tenant = :tenant)
 order by first limit :limit;
 
 -- name: read_last_seq
@@ -162,7 +169,7 @@ select last_seq from noetl.tombstone where execution_id = :execution_id;
 select execution_id, tenant, playbook, data from noetl.workload where execution_id = any (:executions::bigint[]);
 
 -- name: list_pinned_playbooks
-select distinct playbook from noetl.workload order by playbook;
+select distinct tenant, playbook from noetl.workload order by tenant, playbook;
 
 -- name: find_children
 select key, execution_id from noetl.start_key where tenant = :tenant and key = any (:keys::text[]);

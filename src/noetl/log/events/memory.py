@@ -167,20 +167,30 @@ class LogMemory:
                 changes[row.execution_id] = RecordedChange(shard, row.seq, row.execution_id, count)
         return list(changes.values())
 
-    async def read_manifest(self, manifest: str) -> list[AddPart]:
+    async def read_manifest(self, tenant: Tenant, manifest: str) -> list[AddPart]:
+        if self._db.manifest_tenants.get(manifest) != tenant:
+            return []
         parts = self._db.manifests.get(manifest, {})
         return [_part.decode(parts[first]) for first in sorted(parts)]
 
-    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
-        parts = await self.read_manifest(manifest)
+    async def read_manifest_page(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
+        parts = await self.read_manifest(tenant, manifest)
         return [part for part in parts if part.first > after][:limit]
 
-    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
-        parts = [part for part in await self.read_manifest(manifest) if part.first <= position]
+    async def find_parts_before(
+        self, tenant: Tenant, manifest: str, position: int, limit: int
+    ) -> list[AddPart]:
+        parts = [
+            part for part in await self.read_manifest(tenant, manifest) if part.first <= position
+        ]
         return parts[::-1][:limit]
 
-    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
-        parts = await self.read_manifest(manifest)
+    async def find_failed_parts(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
+        parts = await self.read_manifest(tenant, manifest)
         return [part for part in parts if part.first > after and part.failed][:limit]
 
     async def read_last_seq(self, execution_id: ExecutionId) -> int:
@@ -198,8 +208,9 @@ class LogMemory:
             execution_id: _pinned.decode(self._db.pinned[execution_id]) for execution_id in known
         }
 
-    async def list_pinned_playbooks(self) -> list[str]:
-        return sorted({_pinned.decode(data).playbook for data in self._db.pinned.values()})
+    async def list_pinned_playbooks(self) -> list[tuple[Tenant, str]]:
+        pinned = [_pinned.decode(data) for data in self._db.pinned.values()]
+        return sorted({(each.tenant, each.playbook) for each in pinned})
 
     async def find_children(
         self, tenant: Tenant, parent: ExecutionId, calls: Collection[str]
@@ -208,8 +219,7 @@ class LogMemory:
         return {call: child for call, child in found.items() if child is not None}
 
     async def find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
-        data = self._db.pinned.get(execution_id)
-        return None if data is None else _pinned.decode(data).tenant
+        return self._db.find_tenant(execution_id)
 
     def _decode_event_row(self, row: EventRow) -> RecordedEvent:
         shard = self._db.shard_of(row.execution_id)

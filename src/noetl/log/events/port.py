@@ -214,19 +214,25 @@ class EventLog(Protocol):
         """
         ...
 
-    async def read_manifest(self, manifest: str) -> list[AddPart]:
-        """The parts of a manifest, in order of `first`."""
+    async def read_manifest(self, tenant: Tenant, manifest: str) -> list[AddPart]:
+        """The parts of a manifest of the tenant, in order of `first`."""
         ...
 
-    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+    async def read_manifest_page(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
         """The next parts of a manifest with a `first` beyond `after`, in that order."""
         ...
 
-    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+    async def find_parts_before(
+        self, tenant: Tenant, manifest: str, position: int, limit: int
+    ) -> list[AddPart]:
         """The parts of a manifest that begin at this position or before it, the last one first."""
         ...
 
-    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+    async def find_failed_parts(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
         """Of `read_manifest_page`, only parts with failed items.
 
         Parts that were written before failed items were counted are among them.
@@ -242,8 +248,8 @@ class EventLog(Protocol):
         """`read_pinned` for several executions. Unknown executions are left out."""
         ...
 
-    async def list_pinned_playbooks(self) -> list[str]:
-        """The playbooks of all executions. This reads every row, so it is for jobs."""
+    async def list_pinned_playbooks(self) -> list[tuple[Tenant, str]]:
+        """The tenants and playbooks of all executions. This reads every row, so it is for jobs."""
         ...
 
     async def find_children(

@@ -259,25 +259,35 @@ class LogPostgres:
             for row in rows
         ]
 
-    async def read_manifest(self, manifest: str) -> list[AddPart]:
-        rows = await self._main.read(_SQL["read_manifest"], manifest=manifest)
+    async def read_manifest(self, tenant: Tenant, manifest: str) -> list[AddPart]:
+        rows = await self._main.read(_SQL["read_manifest"], tenant=tenant, manifest=manifest)
         return [_part.decode(row["body"]) for row in rows]
 
-    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+    async def read_manifest_page(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
         rows = await self._main.read(
-            _SQL["read_manifest_page"], manifest=manifest, after=after, limit=limit
+            _SQL["read_manifest_page"], tenant=tenant, manifest=manifest, after=after, limit=limit
         )
         return [_part.decode(row["body"]) for row in rows]
 
-    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+    async def find_parts_before(
+        self, tenant: Tenant, manifest: str, position: int, limit: int
+    ) -> list[AddPart]:
         rows = await self._main.read(
-            _SQL["find_parts_before"], manifest=manifest, position=position, limit=limit
+            _SQL["find_parts_before"],
+            tenant=tenant,
+            manifest=manifest,
+            position=position,
+            limit=limit,
         )
         return [_part.decode(row["body"]) for row in rows]
 
-    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+    async def find_failed_parts(
+        self, tenant: Tenant, manifest: str, after: int, limit: int
+    ) -> list[AddPart]:
         rows = await self._main.read(
-            _SQL["find_failed_parts"], manifest=manifest, after=after, limit=limit
+            _SQL["find_failed_parts"], tenant=tenant, manifest=manifest, after=after, limit=limit
         )
         return [_part.decode(row["body"]) for row in rows]
 
@@ -296,9 +306,9 @@ class LogPostgres:
         rows = await self._main.read(_SQL["read_pinned_executions"], executions=executions)
         return {pinned.execution_id: pinned for pinned in map(_decode_pinned, rows)}
 
-    async def list_pinned_playbooks(self) -> list[str]:
+    async def list_pinned_playbooks(self) -> list[tuple[Tenant, str]]:
         rows = await self._background.read(_SQL["list_pinned_playbooks"])
-        return [row["playbook"] for row in rows]
+        return [(Tenant(row["tenant"]), row["playbook"]) for row in rows]
 
     async def find_children(
         self, tenant: Tenant, parent: ExecutionId, calls: Collection[str]

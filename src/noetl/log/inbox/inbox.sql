@@ -41,7 +41,7 @@ returning inbox_id;
 select a.accepted,
        case when a.accepted and :l_ref::bigint[] <> '{}' then
            noetl.note_lifetimes(:l_ref, :l_scope, :l_ttl) end
-from noetl.accept(:execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
+from noetl.accept(:tenant, :execution_id, :command_id, :attempt, :event_key, :report_key, :ends, :body, :r_id, :r_tier, :r_uri,
                   :r_sha256, :r_size, :r_rows, :r_format, :r_parent, :r_inputs, :r_payload) a (accepted);
 
 -- name: find_message

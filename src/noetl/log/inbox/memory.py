@@ -10,7 +10,7 @@ from noetl.log.inbox.port import DueTimer, InboxRow, MessageState
 from noetl.log.tables import MemoryDatabase, PostedRow
 from noetl.model import codec
 from noetl.model.events import Ending
-from noetl.model.ids import ExecutionId, Micros
+from noetl.model.ids import ExecutionId, Micros, Tenant
 from noetl.model.messages import Message, Report, Start
 
 
@@ -52,9 +52,11 @@ class InboxMemory:
             return False
         return self._db.post(execution_id, message)
 
-    async def accept_report(self, report: Report) -> bool:
+    async def accept_report(self, tenant: Tenant, report: Report) -> bool:
         """The references are stored at once; the inbox row is written without them."""
         db = self._db
+        if db.find_tenant(report.execution_id) not in (None, tenant):
+            return False
         row = db.commands.get(report.command_id)
         if row is None:
             return self._is_recorded(report)

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from noetl.model.ids import ExecutionId, Micros, TimerId
+from noetl.model.ids import ExecutionId, Micros, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start
 
 
@@ -50,8 +50,9 @@ class Inbox(Protocol):
         """Put a message into the inbox. False if its key was there already."""
         ...
 
-    async def accept_report(self, report: Report) -> bool:
-        """Accept a report at a server that does not own the shard. False if the report is stale.
+    async def accept_report(self, tenant: Tenant, report: Report) -> bool:
+        """Accept a report at a server that does not own the shard. False if the report is stale,
+        or of an execution of another tenant.
 
         The command's row and the inbox row are written in one transaction.
         """

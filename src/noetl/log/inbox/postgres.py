@@ -17,7 +17,7 @@ from noetl.log.inbox.port import DueTimer, InboxRow, MessageState
 from noetl.model import codec
 from noetl.model.errors import InvalidInput
 from noetl.model.events import Ending
-from noetl.model.ids import ExecutionId, Micros, TimerId, shard_of
+from noetl.model.ids import ExecutionId, Micros, Tenant, TimerId, shard_of
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.postgres.arrays import format_numbers
 from noetl.postgres.pool import CallBatcher, Database
@@ -112,10 +112,11 @@ class InboxPostgres:
         )
         return bool(rows)
 
-    async def accept_report(self, report: Report) -> bool:
+    async def accept_report(self, tenant: Tenant, report: Report) -> bool:
         check_size(report.event)
         (row,) = await self._main.write(
             _SQL["accept_report"],
+            tenant=tenant,
             execution_id=int(report.execution_id),
             command_id=report.command_id,
             attempt=report.attempt,

@@ -16,7 +16,8 @@ class PresenceMemory:
 
     async def note_worker(self, worker: WorkerPresence, lease: Micros) -> None:
         now = self._db.clock.now()
-        self._db.workers[worker.worker] = WorkerRow(codec.encode(worker), now, now + lease)
+        key = (worker.tenant, worker.worker)
+        self._db.workers[key] = WorkerRow(codec.encode(worker), now, now + lease)
 
     async def list_workers(self, tenant: Tenant) -> list[WorkerPresence]:
         now = self._db.clock.now()

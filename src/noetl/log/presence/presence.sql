@@ -3,8 +3,8 @@
 -- name: note_worker
 insert into noetl.runtime (kind, name, tenant, server, pools, capacity, held, leased_until, renewed_at)
 values ('worker', :worker, :tenant, :server, :pools, :free, :held, now() + :lease::bigint * interval '1 microsecond', now())
-on conflict (name) where kind = 'worker' do update
-set tenant = excluded.tenant, server = excluded.server, pools = excluded.pools, capacity = excluded.capacity,
+on conflict (tenant, name) where kind = 'worker' do update
+set server = excluded.server, pools = excluded.pools, capacity = excluded.capacity,
     held = excluded.held, leased_until = excluded.leased_until, renewed_at = excluded.renewed_at;
 
 -- name: list_workers

@@ -17,17 +17,17 @@ class QueueMemory:
         self._db = database
 
     async def claim_commands(
-        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
         rows: list[CommandRow] = []
-        leased = [row for row in self._db.leased.values() if row.worker == worker]
+        leased = self._list_leased_rows(worker, tenant)
         holds_suspect = any(row.is_suspect for row in leased)
         if limit > 0 and not holds_suspect:
-            suspect = self._db.pop_claimable(pools, suspect=True)
+            suspect = self._db.pop_claimable(tenant, pools, suspect=True)
             if suspect is not None:
                 rows.append(suspect)
         while len(rows) < limit:
-            row = self._db.pop_claimable(pools, suspect=False)
+            row = self._db.pop_claimable(tenant, pools, suspect=False)
             if row is None:
                 break
             rows.append(row)
@@ -36,6 +36,7 @@ class QueueMemory:
 
     async def renew_leases(
         self,
+        tenant: Tenant,
         worker: str,
         held: tuple[LeaseKey, ...],
         lease: Micros,
@@ -46,7 +47,10 @@ class QueueMemory:
         lost: list[LeaseKey] = []
         for key in held:
             row = self._db.leased.get(key.command_id)
-            if row is None or row.worker != worker or row.attempt != key.attempt:
+            if row is None or (row.worker, row.tenant) != (worker, tenant):
+                lost.append(key)
+                continue
+            if row.attempt != key.attempt:
                 lost.append(key)
                 continue
             row.lease_until = self._db.clock.now() + lease
@@ -55,12 +59,8 @@ class QueueMemory:
                 stop.append(key)
         return Renewal(tuple(stop), tuple(lost))
 
-    async def list_leased_commands(self, worker: str) -> list[Command]:
-        return [
-            codec.decode_command(row.data)
-            for row in self._db.leased.values()
-            if row.worker == worker
-        ]
+    async def list_leased_commands(self, tenant: Tenant, worker: str) -> list[Command]:
+        return [codec.decode_command(row.data) for row in self._list_leased_rows(worker, tenant)]
 
     async def expire_leases(self, limit: int) -> int:
         now = self._db.clock.now()
@@ -71,11 +71,18 @@ class QueueMemory:
         self._db.sweep()
         return len(over)
 
-    async def end_leases(self, worker: str) -> int:
-        gone = [row for row in self._db.leased.values() if row.worker == worker]
+    async def end_leases(self, worker: str, tenant: Tenant | None = None) -> int:
+        gone = self._list_leased_rows(worker, tenant)
         for row in gone:
             self._db.lose(row)
         return len(gone)
+
+    def _list_leased_rows(self, worker: str, tenant: Tenant | None) -> list[CommandRow]:
+        return [
+            row
+            for row in self._db.leased.values()
+            if row.worker == worker and tenant in (None, row.tenant)
+        ]
 
     async def find_status(self, command_id: CommandId) -> CommandStatus | None:
         row = self._db.commands.get(command_id)
@@ -99,7 +106,7 @@ class QueueMemory:
             and pool in (None, row.pool)
             and execution_id in (None, row.execution_id)
         )
-        of_tenant = (row for row in rows if codec.decode_command(row.data).tenant == tenant)
+        of_tenant = (row for row in rows if row.tenant == tenant)
         first = heapq.nsmallest(limit, of_tenant, key=lambda row: row.number)
         return [_make_queue_entry(row) for row in first]
 
@@ -110,7 +117,7 @@ class QueueMemory:
     async def count_commands(self, tenant: Tenant | None = None) -> list[QueueDepth]:
         rows = [row for row in self._db.commands.values() if row.status not in FINISHED]
         if tenant is not None:
-            rows = [row for row in rows if codec.decode_command(row.data).tenant == tenant]
+            rows = [row for row in rows if row.tenant == tenant]
         counts = Counter((row.pool, row.status) for row in rows)
         return [QueueDepth(pool, status, count) for (pool, status), count in sorted(counts.items())]
 

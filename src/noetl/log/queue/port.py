@@ -69,9 +69,9 @@ class Renewal(Struct, frozen=True):
 
 class CommandQueue(Protocol):
     async def claim_commands(
-        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
-        """Lease commands by priority, then in order of issue.
+        """Lease commands of the tenant by priority, then in order of issue.
 
         A command that has lost SUSPECT_LOST_LEASES leases is suspect. A worker holds at most one suspect at a
         time. So a command that kills its workers is soon the only suspect there, and the commands
@@ -81,6 +81,7 @@ class CommandQueue(Protocol):
 
     async def renew_leases(
         self,
+        tenant: Tenant,
         worker: str,
         held: tuple[LeaseKey, ...],
         lease: Micros,
@@ -89,14 +90,18 @@ class CommandQueue(Protocol):
         """Renew leases and store the progress of their tools."""
         ...
 
-    async def list_leased_commands(self, worker: str) -> list[Command]: ...
+    async def list_leased_commands(self, tenant: Tenant, worker: str) -> list[Command]: ...
 
     async def expire_leases(self, limit: int) -> int:
         """End leases that ran out: the commands are lost or stopped, with the inbox row."""
         ...
 
-    async def end_leases(self, worker: str) -> int:
-        """End all leases of a worker that is gone, as `expire_leases` does."""
+    async def end_leases(self, worker: str, tenant: Tenant | None = None) -> int:
+        """End all leases of a worker that is gone, as `expire_leases` does.
+
+        Workers of two tenants may have the same name. Without a tenant, the process is known to be
+        gone, and its name has a random part.
+        """
         ...
 
     async def find_status(self, command_id: CommandId) -> CommandStatus | None: ...

@@ -31,10 +31,11 @@ class QueuePostgres:
         self._runs = 0
 
     async def claim_commands(
-        self, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
     ) -> list[Command]:
         rows = await self._main.write(
             _SQL["claim_commands"],
+            tenant=tenant,
             worker=worker,
             pools=list(dict.fromkeys(pools)),
             limit=limit,
@@ -44,6 +45,7 @@ class QueuePostgres:
 
     async def renew_leases(
         self,
+        tenant: Tenant,
         worker: str,
         held: tuple[LeaseKey, ...],
         lease: Micros,
@@ -53,6 +55,7 @@ class QueuePostgres:
             return Renewal()
         rows = await self._main.write(
             _SQL["renew_leases"],
+            tenant=tenant,
             worker=worker,
             commands=[key.command_id for key in held],
             held=[f"{key.command_id}:{key.attempt}" for key in held],
@@ -67,15 +70,17 @@ class QueuePostgres:
             lost=tuple(key for key in held if key not in renewed),
         )
 
-    async def list_leased_commands(self, worker: str) -> list[Command]:
-        rows = await self._main.read(_SQL["list_leased_commands"], worker=worker)
+    async def list_leased_commands(self, tenant: Tenant, worker: str) -> list[Command]:
+        rows = await self._main.read(_SQL["list_leased_commands"], tenant=tenant, worker=worker)
         return [_decode_command(row) for row in rows]
 
     async def expire_leases(self, limit: int) -> int:
         """Every server calls this all the time, so it also deletes finished rows now and then, and
         makes the partitions of the event table that will be needed.
         """
-        (row,) = await self._background.write(_SQL["end_leases"], worker=None, limit=limit)
+        (row,) = await self._background.write(
+            _SQL["end_leases"], worker=None, tenant=None, limit=limit
+        )
         if self._runs % self._sweep_every == 0:
             await self._background.write(_SQL["sweep"], limit=MAX_SWEPT_ROWS)
         if self._runs % PARTITIONS_EVERY_RUNS == 0:
@@ -84,8 +89,10 @@ class QueuePostgres:
         lost: int = row["lost"]
         return lost
 
-    async def end_leases(self, worker: str) -> int:
-        (row,) = await self._main.write(_SQL["end_leases"], worker=worker, limit=NO_LIMIT)
+    async def end_leases(self, worker: str, tenant: Tenant | None = None) -> int:
+        (row,) = await self._main.write(
+            _SQL["end_leases"], worker=worker, tenant=tenant, limit=NO_LIMIT
+        )
         lost: int = row["lost"]
         return lost
 

@@ -1,7 +1,7 @@
 -- The queue. `append` (the log) issues, requeues, parks and finishes commands.
 
 -- name: claim_commands
-select body, attempt, journal from noetl.claim(:worker, :pools, :limit, :lease);
+select body, attempt, journal from noetl.claim(:tenant, :worker, :pools, :limit, :lease);
 
 -- name: renew_leases
 -- A command that is to be stopped keeps its lease while its worker stops it. All statements lock rows in this order.
@@ -10,17 +10,18 @@ with mine as materialized (
     select c.command_id, (:progress::text[])[array_position(:held::text[], c.command_id || ':' || c.attempt)] as progress
     from noetl.command c
     where c.command_id = any (:commands::text[]) and c.command_id || ':' || c.attempt = any (:held::text[])
-        and c.worker is not distinct from :worker
+        and c.tenant = :tenant and c.worker is not distinct from :worker
     order by c.command_id for no key update)
 update noetl.command c set lease_until = now() + :lease::bigint * interval '1 microsecond', progress = m.progress
 from mine m where c.command_id = m.command_id
 returning c.command_id, c.attempt, c.cancel;
 
 -- name: list_leased_commands
-select body, attempt, journal from noetl.command where worker = :worker and status = 'leased' order by number;
+select body, attempt, journal from noetl.command where worker = :worker and tenant = :tenant and status = 'leased'
+order by number;
 
 -- name: end_leases
-select noetl.lose(:worker, :limit) as lost;
+select noetl.lose(:worker, :limit, :tenant) as lost;
 
 -- name: sweep
 -- Deletes rows that finished an hour ago; a report for a missing row is stale. Only the first rows in order of issue are read: they

@@ -2,7 +2,7 @@
 
 from noetl.log.step_logs.port import LogPart
 from noetl.log.tables import BlobKey, LogPartRow, MemoryDatabase
-from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.ids import CommandId, ExecutionId, Tenant
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 
@@ -11,11 +11,12 @@ class StepLogsMemory:
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
 
-    async def put_parts(self, parts: tuple[StoredRef, ...]) -> None:
+    async def put_parts(self, tenant: Tenant, parts: tuple[StoredRef, ...]) -> None:
         for part in parts:
             where = parse_uri(part.reference.uri)
             name = BlobKey(part.reference.ref_id, part.reference.uri)
-            if where.execution_id in self._db.pinned and name not in self._db.blobs:
+            is_ours = self._db.find_tenant(where.execution_id) == tenant
+            if is_ours and name not in self._db.blobs:
                 self._db.blobs[name] = part.payload or b""
                 self._db.logs.setdefault(where.execution_id, []).append(
                     LogPartRow(where.step, name)

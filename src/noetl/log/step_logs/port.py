@@ -4,7 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.ids import CommandId, ExecutionId, Tenant
 from noetl.model.messages import StoredRef
 
 
@@ -21,10 +21,11 @@ class LogPart(Struct, frozen=True):
 
 
 class StepLogStore(Protocol):
-    async def put_parts(self, parts: tuple[StoredRef, ...]) -> None:
+    async def put_parts(self, tenant: Tenant, parts: tuple[StoredRef, ...]) -> None:
         """Store payloads with addresses of kind `log`.
 
-        Parts that are stored already, and parts of unknown executions, are skipped.
+        Parts that are stored already, and parts of unknown executions and of those of other
+        tenants, are skipped.
         """
         ...
 

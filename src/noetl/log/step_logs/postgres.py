@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from noetl.log.step_logs.port import LogPart
-from noetl.model.ids import CommandId, ExecutionId
+from noetl.model.ids import CommandId, ExecutionId, Tenant
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 from noetl.postgres.pool import Database
@@ -16,10 +16,11 @@ class StepLogsPostgres:
     def __init__(self, database: Database) -> None:
         self._main = database.main
 
-    async def put_parts(self, parts: tuple[StoredRef, ...]) -> None:
+    async def put_parts(self, tenant: Tenant, parts: tuple[StoredRef, ...]) -> None:
         addresses = [parse_uri(part.reference.uri) for part in parts]
         await self._main.write(
             _SQL["put_parts"],
+            tenant=tenant,
             execs=[int(address.execution_id) for address in addresses],
             steps=[address.step for address in addresses],
             refs=[int(part.reference.ref_id) for part in parts],

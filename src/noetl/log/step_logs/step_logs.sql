@@ -1,7 +1,7 @@
 -- Lines that steps printed.
 
 -- name: put_parts
-select noetl.put_logs(:execs::bigint[], :steps::text[], :refs::bigint[], :uris::text[], :payloads::bytea[]);
+select noetl.put_logs(:tenant, :execs::bigint[], :steps::text[], :refs::bigint[], :uris::text[], :payloads::bytea[]);
 
 -- name: read_last_number
 select coalesce(max(number), 0)::bigint as number from noetl.step_log where execution_id = :execution_id;

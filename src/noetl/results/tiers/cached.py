@@ -19,6 +19,7 @@ from noetl.model.reference import Address, Home, Reference
 from noetl.results.port import ByteSource, SignableSource, StoredObject, Tier
 from noetl.results.sources import FileSource
 from noetl.results.staging import StagedPayload
+from noetl.results.tenancy import StoreTenant
 from noetl.results.tiers.file_pool import FilePool
 
 CACHE_BLOCK_BYTES = 256 << 10
@@ -28,8 +29,11 @@ _END_BYTES = (64 << 10, 4 << 20)
 
 
 class CachedTier:
-    def __init__(self, tier: Tier, meta: FilePool, data: FilePool) -> None:
+    def __init__(
+        self, tier: Tier, meta: FilePool, data: FilePool, tenant: StoreTenant | None = None
+    ) -> None:
         self._tier = tier
+        self._tenant = tenant or StoreTenant()
         self._pools = BlockPools(meta, data)
 
     @property
@@ -40,11 +44,11 @@ class CachedTier:
         await self._tier.write(address, staged)
         if staged.path is not None:
             await asyncio.to_thread(
-                self._pools.adopt_staged, _make_entry_name(str(address)), staged
+                self._pools.adopt_staged, self._make_entry_name(str(address)), staged
             )
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        name = _make_entry_name(reference.uri)
+        name = self._make_entry_name(reference.uri)
         cached_size = await asyncio.to_thread(self._pools.find_size, name)
         if size is None:
             size = cached_size
@@ -53,10 +57,14 @@ class CachedTier:
 
     async def delete(self, address: Address) -> None:
         await self._tier.delete(address)
-        await asyncio.to_thread(self._pools.drop_blocks, _make_entry_name(str(address)))
+        await asyncio.to_thread(self._pools.drop_blocks, self._make_entry_name(str(address)))
 
     def list_objects(self, execution_id: ExecutionId | None = None) -> AsyncIterator[StoredObject]:
         return self._tier.list_objects(execution_id)
+
+    def _make_entry_name(self, uri: str) -> str:
+        """Processes of several tenants may share the folder of the cache."""
+        return sha256(self._tenant.make_cache_key(uri).encode()).hexdigest()[:40]
 
 
 class BlockPools:
@@ -212,7 +220,3 @@ def _find_block_range(offset: int, length: int) -> tuple[int, int]:
 
 def _cut_bytes(data: bytes, offset: int, length: int) -> bytes:
     return data[offset : offset + length]
-
-
-def _make_entry_name(uri: str) -> str:
-    return sha256(uri.encode()).hexdigest()[:40]

@@ -32,6 +32,7 @@ from noetl.private_folders import make_private_folder
 from noetl.results.port import ByteSource, StoredObject
 from noetl.results.sources import FileSource
 from noetl.results.staging import StagedPayload, Staging, make_disk_error, require_folder
+from noetl.results.tenancy import StoreTenant
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,6 +51,7 @@ class FileTier:
         *,
         ours: bool = True,
         once: Path | None = None,
+        tenant: StoreTenant | None = None,
     ) -> None:
         """Open a tier below `root`.
 
@@ -59,6 +61,7 @@ class FileTier:
         self._root = root
         self._ours = ours
         self._once = once
+        self._tenant = tenant or StoreTenant()
         self._numbers = count()
 
     @property
@@ -171,25 +174,29 @@ class FileTier:
             raise BadReference(
                 f"{where} is not a file", hint="somebody else has put something there"
             )
-        return FileSource(
-            descriptor, self._root / where.execution_id / where.kind / where.step / where.key
-        )
+        place = self._top / where.execution_id / where.kind / where.step / where.key
+        return FileSource(descriptor, place)
 
     def _iterate_objects(self, execution_id: ExecutionId | None) -> Iterator[StoredObject]:
         """List the stored objects. Files without an address (parts, links, foreign files) are left
         out.
         """
-        top, depth = self._root, 4
+        top, depth = self._top, 4
         if execution_id is not None:
-            top, depth = self._root / check_execution_id(execution_id), 3
+            top, depth = self._top / check_execution_id(execution_id), 3
         if not self._ours:
             require_folder(self._root)
         with self._translate_errors(str(self._root)):
             for path in _iterate_files(top, depth):
                 with suppress(BadReference, FileNotFoundError):
-                    where = make_address(*path.relative_to(self._root).parts)
+                    where = make_address(*path.relative_to(self._top).parts)
                     status = path.stat()
                     yield StoredObject(where, status.st_size, status.st_mtime)
+
+    @property
+    def _top(self) -> Path:
+        """The folder of the tenant."""
+        return self._root.joinpath(*self._tenant.folders)
 
     # ---- places --------------------------------------------------------------------------------------------------------
 
@@ -209,7 +216,7 @@ class FileTier:
         # the root itself may be a link, so O_NOFOLLOW is not set
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in (where.execution_id, where.kind, where.step):
+            for name in (*self._tenant.folders, where.execution_id, where.kind, where.step):
                 inner = _open_below(folder, name, make=make)
                 os.close(folder)
                 folder = inner

@@ -32,6 +32,7 @@ from noetl.model.reference import (
 )
 from noetl.results.port import ByteSource, StoredObject
 from noetl.results.staging import StagedPayload
+from noetl.results.tenancy import StoreTenant
 
 # Bytes of one request. Larger objects are written and read in parts of this size, several at a time.
 MAX_REQUEST_BYTES: Final = 8 << 20
@@ -75,12 +76,13 @@ class ObjectTier:
     # a reference says that the payload is large, not where it is stored: that may change
     home: Final[Home] = "disk"
 
-    def __init__(self, store: ObjectStore, name: str) -> None:
+    def __init__(self, store: ObjectStore, name: str, tenant: StoreTenant | None = None) -> None:
         self._store = store
         self._name = name
+        self._tenant = tenant or StoreTenant()
 
     async def write(self, address: Address, staged: StagedPayload) -> None:
-        key = _make_key(address)
+        key = self._make_key(address)
         with self._translate_errors(str(address)):
             if staged.size <= MAX_REQUEST_BYTES:
                 new = await self._create_object(key, staged.read(0, staged.size))
@@ -120,7 +122,7 @@ class ObjectTier:
         return sha.hexdigest() == staged.sha256
 
     async def open(self, reference: Reference, size: int | None = None) -> ByteSource:
-        key = _make_key(parse_uri(reference.uri))
+        key = self._make_key(parse_uri(reference.uri))
         asking = partial(self._call_translated, reference.uri)
         if size is not None:
             return RemoteObject(self._store, key, asking, size)
@@ -138,20 +140,32 @@ class ObjectTier:
     async def delete(self, address: Address) -> None:
         with self._translate_errors(str(address)):
             try:
-                await self._store.delete_async(_make_key(address))
+                await self._store.delete_async(self._make_key(address))
             except FileNotFoundError:
                 return
 
     async def list_objects(
         self, execution_id: ExecutionId | None = None
     ) -> AsyncIterator[StoredObject]:
-        prefix = None if execution_id is None else f"{check_execution_id(execution_id)}/"
+        top = "".join(f"{folder}/" for folder in self._tenant.folders)
+        prefix = top or None
+        if execution_id is not None:
+            prefix = f"{top}{check_execution_id(execution_id)}/"
         with self._translate_errors(prefix or self._name):
             async for page in self._store.list(prefix):
                 for meta in page:
-                    where = _parse_key(meta["path"])
+                    where = _parse_key(meta["path"].removeprefix(top))
                     if where is not None:
                         yield StoredObject(where, meta["size"], meta["last_modified"].timestamp())
+
+    def _make_key(self, where: Address) -> str:
+        """The object key of an address. This is the only way from an address to an object, so the
+        parts are checked again.
+        """
+        where = make_address(where.execution_id, where.kind, where.step, where.key)
+        return "/".join(
+            (*self._tenant.folders, where.execution_id, where.kind, where.step, where.key)
+        )
 
     def _call_translated(self, uri: str, ask: Callable[[], T]) -> T:
         with self._translate_errors(uri):
@@ -247,14 +261,6 @@ class RemoteObject:
 
     def close(self) -> None:
         self._tail = b""
-
-
-def _make_key(where: Address) -> str:
-    """The object key of an address. This is the only way from an address to an object, so the parts
-    are checked again.
-    """
-    where = make_address(where.execution_id, where.kind, where.step, where.key)
-    return f"{where.execution_id}/{where.kind}/{where.step}/{where.key}"
 
 
 def _parse_key(path: str) -> Address | None:

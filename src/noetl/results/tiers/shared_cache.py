@@ -19,6 +19,8 @@ from nats.js.api import KeyValueConfig, StorageType
 from nats.js.errors import APIError, BucketNotFoundError, KeyNotFoundError
 from nats.js.kv import KeyValue
 
+from noetl.results.tenancy import StoreTenant
+
 log = logging.getLogger(__name__)
 
 BUCKET_NAME = "noetl_results"
@@ -36,10 +38,12 @@ class SharedCache:
         url: str,
         bucket: str = BUCKET_NAME,
         limit: int = MAX_BUCKET_BYTES,
+        tenant: StoreTenant | None = None,
     ) -> None:
         self._servers = [server.strip() for server in url.split(",")]
         self._bucket = bucket
         self._limit = limit
+        self._tenant = tenant or StoreTenant()
         self._client: Client | None = None
         self._entries: KeyValue | None = None
         self._not_before = 0.0
@@ -51,7 +55,7 @@ class SharedCache:
             return None
         try:
             async with asyncio.timeout(NATS_TIMEOUT_S):
-                entry = await self._entries.get(_make_key(uri))
+                entry = await self._entries.get(self._make_key(uri))
                 return entry.value
         except KeyNotFoundError:
             return None
@@ -70,7 +74,7 @@ class SharedCache:
     async def _put_entry(self, entries: KeyValue, uri: str, data: bytes) -> None:
         try:
             async with asyncio.timeout(NATS_TIMEOUT_S):
-                await entries.put(_make_key(uri), data)
+                await entries.put(self._make_key(uri), data)
         except APIError as error:  # the bucket is full until entries expire
             log.debug("payload not shared", extra={"error": str(error)})
         except (Error, TimeoutError, OSError) as error:
@@ -129,6 +133,9 @@ class SharedCache:
         if client is not None:
             await client.close()
 
+    def _make_key(self, uri: str) -> str:
+        return sha256(self._tenant.make_cache_key(uri).encode()).hexdigest()
+
     def _start_reconnect(self) -> None:
         if asyncio.get_running_loop().time() >= self._not_before:
             self._not_before = float("inf")  # until this attempt has ended
@@ -154,7 +161,3 @@ async def _ignore_error(error: Exception) -> None:
 
 def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _make_key(uri: str) -> str:
-    return sha256(uri.encode()).hexdigest()

@@ -39,7 +39,7 @@ class Children:
         self,
         playbooks: Playbooks,
         new_id: Callable[[], ExecutionId],
-        blob: Callable[[RefId, str], Awaitable[bytes | None]],
+        blob: Callable[[Tenant, RefId, str], Awaitable[bytes | None]],
     ) -> None:
         self._playbooks = playbooks
         self.pins = ChildPins(playbooks)
@@ -59,7 +59,7 @@ class Children:
                 prepared.effects.append(effect)
                 continue
             try:
-                whole = await self._load_workload(effect, refs)
+                whole = await self._load_workload(tenant, effect, refs)
                 start, workload = await self._make_start(tenant, whole)
             except InvalidInput as error:
                 prepared.effects.append(_make_failure_notice(effect, error))
@@ -68,7 +68,9 @@ class Children:
             prepared.starts.append(start)
         return prepared
 
-    async def _load_workload(self, effect: StartChild, refs: Iterable[StoredRef]) -> StartChild:
+    async def _load_workload(
+        self, tenant: Tenant, effect: StartChild, refs: Iterable[StoredRef]
+    ) -> StartChild:
         """The effect with its workload, if that comes by reference."""
         if effect.reference is None:
             return effect
@@ -77,16 +79,16 @@ class Children:
                 "the input of a child is its parent's",
                 hint="a worker has named what is not its own",
             )
-        workload = await self._read_workload(effect.reference, refs)
+        workload = await self._read_workload(tenant, effect.reference, refs)
         return replace(effect, workload=workload)
 
     async def _read_workload(
-        self, reference: Reference, refs: Iterable[StoredRef]
+        self, tenant: Tenant, reference: Reference, refs: Iterable[StoredRef]
     ) -> dict[str, Any]:
         reported = (ref.payload for ref in refs if ref.reference.ref_id == reference.ref_id)
         data = next(reported, None)
         if not data:
-            data = await self._blob(reference.ref_id, reference.uri)
+            data = await self._blob(tenant, reference.ref_id, reference.uri)
         if data is None:
             raise InvalidInput(
                 f"the input of the child is {reference.bytes} bytes, the limit is {WORKLOAD_LIMIT_BYTES}",
@@ -98,9 +100,9 @@ class Children:
         self, tenant: Tenant, effect: StartChild
     ) -> tuple[Start, dict[str, object]]:
         entry = await self._playbooks.find_catalog_entry(effect.path, effect.version, tenant)
-        plan = await self._playbooks.get_plan(entry.hash)
+        plan = await self._playbooks.get_plan(entry.hash, tenant)
         execution_id = self._new_id()
-        workload = await self._playbooks.make_workload(entry, execution_id, effect.workload)
+        workload = await self._playbooks.make_workload(entry, tenant, execution_id, effect.workload)
         parent = None if effect.detached else effect.parent  # nobody waits for a detached child
         start = Start(
             execution_id=execution_id,

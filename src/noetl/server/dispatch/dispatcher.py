@@ -54,7 +54,7 @@ from noetl.model.decisions import Send
 from noetl.model.errors import Unavailable
 from noetl.model.events import CommandCancelled, CommandParked, StateConflict
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import ExecutionId, Micros, TimerId
+from noetl.model.ids import ExecutionId, Micros, Tenant, TimerId
 from noetl.model.messages import (
     Admitted,
     LeaseLost,
@@ -72,7 +72,7 @@ from noetl.server.dispatch.execution_batch import Answer, BatchBudget, Execution
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.observer import CommitObserver
-from noetl.server.workers.handoff import WaitingWorkers
+from noetl.server.workers.handoff import TenantPool, WaitingWorkers
 from noetl.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
@@ -145,9 +145,9 @@ class Dispatcher:
     # These are no coroutines, so that items are decided in the order of the calls, even if their
     # answers are awaited in another order.
 
-    def submit_report(self, report: Report) -> "asyncio.Future[Answer]":
-        """Submit a report of a worker."""
-        return self._submit_message(report.execution_id, report)
+    def submit_report(self, tenant: Tenant, report: Report) -> "asyncio.Future[Answer]":
+        """Submit a report of a worker of this tenant."""
+        return self._submit_message(report.execution_id, report, tenant=tenant)
 
     def deliver(self, row: InboxRow) -> "asyncio.Future[Answer]":
         """Submit an inbox row."""
@@ -176,10 +176,10 @@ class Dispatcher:
         *,
         inbox_id: int | None = None,
         timer: TimerId | None = None,
+        tenant: Tenant | None = None,
     ) -> "asyncio.Future[Answer]":
-        item = InboundItem(
-            execution_id, message, asyncio.get_running_loop().create_future(), inbox_id, timer
-        )
+        answer = asyncio.get_running_loop().create_future()
+        item = InboundItem(execution_id, message, answer, inbox_id, timer, tenant)
         if self._closed:
             item.reply("retry")
         else:
@@ -341,6 +341,7 @@ class Dispatcher:
             execution_id,
             shard,
             after=loaded.seq,
+            tenant=loaded.fixed.tenant,
             loaded=loaded,
             state=loaded.state,
             is_quarantined=aside,
@@ -353,7 +354,9 @@ class Dispatcher:
 
         It writes the quarantine event unless this server already knows of the quarantine.
         """
-        work = ExecutionBatch(execution_id, shard, after=error.seq, is_quarantined=True)
+        work = ExecutionBatch(
+            execution_id, shard, after=error.seq, tenant=error.tenant, is_quarantined=True
+        )
         if execution_id not in self._quarantined_ids:
             log.error(
                 "execution cannot be folded",
@@ -371,6 +374,9 @@ class Dispatcher:
             return True
         if work.loaded is None and not work.is_quarantined:
             work.consume_item(item, "stale")
+            return True
+        if item.tenant not in (None, work.tenant):
+            work.consume_item(item, "stale")  # as for an execution that does not exist
             return True
         if work.is_quarantined:
             can_release = isinstance(item.message, Release) and work.loaded is not None
@@ -695,10 +701,10 @@ class Dispatcher:
         for item in left:
             if item.answer.done() or item in self._repeated:
                 continue
-            if item.report is None:
+            if item.report is None or item.tenant is None:
                 item.reply("retry")
                 continue
-            accepted = await self._inbox.accept_report(item.report)
+            accepted = await self._inbox.accept_report(item.tenant, item.report)
             item.reply("ok" if accepted else "stale")
 
     async def _send_hints(self, works: list[ExecutionBatch], outcomes: list[Outcome]) -> None:
@@ -706,7 +712,7 @@ class Dispatcher:
 
         Called after the commit: before it, a worker would look for a command that is not there.
         """
-        pools: set[str] = set()
+        pools: set[TenantPool] = set()
         inboxes: set[int] = set()
         known_shards: list[int] = []
         for work, outcome in zip(works, outcomes, strict=True):
@@ -717,8 +723,8 @@ class Dispatcher:
                 known_shards.append(work.shard)
         sorted_pools = sorted(pools)
         self._waiting.wake_pools(sorted_pools)  # this server's workers; the bus wakes the others
-        for pool in sorted_pools:
-            await self._bus.publish(bus_port.make_commands_subject(pool))
+        for tenant, pool in sorted_pools:
+            await self._bus.publish(bus_port.make_commands_subject(tenant, pool))
         for shard in (*sorted(inboxes), *known_shards):
             await self._bus.publish(bus_port.make_inbox_subject(shard))
 

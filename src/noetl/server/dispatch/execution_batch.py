@@ -15,11 +15,11 @@ from noetl.model.commands import Command
 from noetl.model.decisions import Effect, Finish, Issue, Park, Requeue, Stop
 from noetl.model.events import Event, StateConflict
 from noetl.model.exchange import LeaseKey
-from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, TimerId
+from noetl.model.ids import DEFAULT_TENANT, CommandId, ExecutionId, Tenant, TimerId
 from noetl.model.messages import Message, Report, Start, StoredRef
 from noetl.server.dispatch.children import PreparedChildren
 from noetl.server.dispatch.states import LoadedState
-from noetl.server.workers.handoff import WaitingRequest, WaitingWorkers
+from noetl.server.workers.handoff import TenantPool, WaitingRequest, WaitingWorkers
 
 MAX_APPEND_BYTES = 4 * 1024 * 1024
 Answer = Literal["ok", "stale", "refused", "retry"]
@@ -33,6 +33,7 @@ class InboundItem(Struct, eq=False):
     answer: "asyncio.Future[Answer]"
     inbox_id: int | None = None
     timer: TimerId | None = None
+    tenant: Tenant | None = None  # of the worker that sent it; None: a server did
     known: bool = False  # its event is in the log already: consume it, record nothing
     fatal: str | None = None  # the error to quarantine with: deciding again would fail again
     tries: int = 0
@@ -76,6 +77,7 @@ class ExecutionBatch(Struct, eq=False):
     execution_id: ExecutionId
     shard: int
     after: int
+    tenant: Tenant | None = None  # None: no such execution, so nothing is written for it
     loaded: LoadedState | None = None  # None: no such execution, or its log cannot be folded
     state: Execution | None = None  # after the last decided item; None: nothing to cache
     is_quarantined: bool = False  # quarantined: messages wait in the inbox
@@ -128,7 +130,7 @@ class ExecutionBatch(Struct, eq=False):
     def reserve_places(self, waiting: WaitingWorkers) -> None:
         """Reserve places at waiting workers for commands that are claimable after this part."""
         for command in _list_claimable(self.effects):
-            waiter = waiting.reserve_place(command.pool)
+            waiter = waiting.reserve_place(TenantPool(command.tenant, command.pool))
             if waiter is not None:
                 self.handoffs.append((waiter, command))
 
@@ -146,20 +148,21 @@ class ExecutionBatch(Struct, eq=False):
     def all_items(self) -> list[InboundItem]:
         return [item for item, _ in self.items] + self.left_items
 
-    def list_hinted_pools(self) -> set[str]:
+    def list_hinted_pools(self) -> set[TenantPool]:
         """Pools that have new commands for their workers."""
         issued = {
-            command.pool
+            TenantPool(command.tenant, command.pool)
             for command in _list_claimable(self.effects)
             if command.command_id not in self.handed_ids
         }
         return issued | set(self._list_requeued_pools())
 
-    def _list_requeued_pools(self) -> Iterator[str]:
+    def _list_requeued_pools(self) -> Iterator[TenantPool]:
         """The pools of requeued commands, from the playbook: their effects do not name a pool."""
         if self.loaded is None or self.state is None:
             return
-        steps = self.loaded.fixed.plan.steps
+        fixed = self.loaded.fixed
+        steps = fixed.plan.steps
         for effect in self.effects:
             if not isinstance(effect, Requeue) or effect.available_at is not None:
                 continue
@@ -167,11 +170,12 @@ class ExecutionBatch(Struct, eq=False):
             if live is None:
                 continue
             activation = self.state.activations.get(live.activation)
-            yield get_step_pool(steps[live.step].step, live.kind, activation)
+            pool = get_step_pool(steps[live.step].step, live.kind, activation)
+            yield TenantPool(fixed.tenant, pool)
 
     def make_execution_part(self) -> ExecutionPart:
         items = [item for item, _ in self.items]
-        tenant = DEFAULT_TENANT if self.loaded is None else self.loaded.fixed.tenant
+        tenant = DEFAULT_TENANT if self.tenant is None else self.tenant
         return ExecutionPart(
             execution_id=self.execution_id,
             shard=self.shard,
@@ -185,7 +189,7 @@ class ExecutionBatch(Struct, eq=False):
             timers=tuple(item.timer for item in items if item.timer is not None),
             refs=tuple(self.refs),
             handoffs=tuple(
-                Handoff(command.command_id, waiter.worker) for waiter, command in self.handoffs
+                Handoff(command.command_id, waiter.worker.name) for waiter, command in self.handoffs
             ),
             children=tuple(start.execution_id for start in self.starts),
             child_starts=tuple(self.starts),

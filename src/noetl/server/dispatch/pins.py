@@ -71,7 +71,7 @@ class ChildPins:
             entry = await self._playbooks.find_catalog_entry(path, wanted, tenant)
             if version is None:
                 pins[path] = entry.version
-            plan = await self._playbooks.get_plan(entry.hash)
+            plan = await self._playbooks.get_plan(entry.hash, tenant)
             return literal_children(plan.playbook)
         except InvalidInput:
             return ()

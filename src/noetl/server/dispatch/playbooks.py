@@ -1,4 +1,5 @@
-"""Compiled playbooks by content hash: a cache over the catalog, so that each is compiled once."""
+"""Compiled playbooks by tenant and content hash: a cache over the catalog, so that each is compiled
+once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,32 +29,34 @@ class Playbooks:
         """`env` is what `env.*` in workload defaults reads."""
         self._catalog = catalog
         self._env = env or {}
-        self._plans: LruCache[str, Plan] = LruCache(limit)
+        self._plans: LruCache[tuple[Tenant, str], Plan] = LruCache(limit)
 
-    async def get_plan(self, content: str) -> Plan:
+    async def get_plan(self, content: str, tenant: Tenant) -> Plan:
         """The compiled playbook. Raises `NotFound` or `PlaybookInvalid` if it cannot run."""
-        plan = self._plans.get(content)
+        plan = self._plans.get((tenant, content))
         if plan is None:
-            plan = compile_plan(load_catalog_entry(await self.get_catalog_entry(content)), content)
-            self._plans.put(content, plan)
+            entry = await self.get_catalog_entry(content, tenant)
+            plan = compile_plan(load_catalog_entry(entry), content)
+            self._plans.put((tenant, content), plan)
         return plan
 
     async def make_workload(
-        self, entry: CatalogEntry, execution_id: ExecutionId, payload: dict[str, Any] | None
+        self,
+        entry: CatalogEntry,
+        tenant: Tenant,
+        execution_id: ExecutionId,
+        payload: dict[str, Any] | None,
     ) -> dict[str, Any]:
         """The payload merged over the defaults of this version.
 
         Raises `InvalidInput` if a default cannot be rendered.
         """
         beginning = WorkloadContext(execution_id, entry.path, entry.version, self._env)
-        plan = await self.get_plan(entry.hash)
+        plan = await self.get_plan(entry.hash, tenant)
         return merge_workload(plan.playbook, payload, beginning)
 
-    async def get_catalog_entry(self, content: str, tenant: Tenant | None = None) -> CatalogEntry:
-        """The catalog entry with this content hash.
-
-        Without a tenant: of any tenant, for the playbook that an execution is pinned to.
-        """
+    async def get_catalog_entry(self, content: str, tenant: Tenant) -> CatalogEntry:
+        """The catalog entry with this content hash, for the playbook that an execution is pinned to."""
         entry = await self._catalog.find_by_hash(content, tenant)
         if entry is None:
             raise NotFound(

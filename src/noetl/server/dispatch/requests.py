@@ -196,7 +196,7 @@ class Requests:
         have to repeat the call without a `start_key` draws an id first and passes `execution_id`.
         """
         entry = await self._find_entry_to_start(path, content, version, tenant)
-        plan = await self._playbooks.get_plan(entry.hash)
+        plan = await self._playbooks.get_plan(entry.hash, tenant)
         start = Start(
             execution_id=execution_id or self._new_id(),
             path=entry.path,
@@ -207,7 +207,7 @@ class Requests:
             by=by,
             pins=await self._pins.pin_at_start(plan, tenant),
         )
-        workload = await self._playbooks.make_workload(entry, start.execution_id, payload)
+        workload = await self._playbooks.make_workload(entry, tenant, start.execution_id, payload)
         return start, workload
 
     async def announce_start(self, start: Start) -> None:
@@ -269,13 +269,14 @@ class Requests:
                 hint="cancel it first, or wait for its end",
             )
         if wish.how == "retry":
-            _check_retry(await self._playbooks.get_plan(pinned.playbook), ended)
+            _check_retry(await self._playbooks.get_plan(pinned.playbook, pinned.tenant), ended)
         if wish.only is not None:
-            _check_choice(await self._playbooks.get_plan(pinned.playbook), ended, wish.only)
+            before = await self._playbooks.get_plan(pinned.playbook, pinned.tenant)
+            _check_choice(before, ended, wish.only)
             ended = inheriting.narrow_retry(ended, wish.only)
         entry = await self._find_entry_to_repeat(pinned, ended, wish)
         changed = entry.hash != pinned.playbook
-        plan = await self._playbooks.get_plan(entry.hash)
+        plan = await self._playbooks.get_plan(entry.hash, pinned.tenant)
         rewound = None
         if wish.from_step is not None:
             rewound = await self._rewind_to_step(plan, ended, wish.from_step)
@@ -292,20 +293,22 @@ class Requests:
         )
         if changed and prepared.inherits:
             _check_inheritance(plan, ended, entry.version)
-            before = await self._playbooks.get_plan(pinned.playbook)
+            before = await self._playbooks.get_plan(pinned.playbook, pinned.tenant)
             prepared = replace(
                 prepared, changed_loops=inheriting.find_changed_loops(before, plan, ended)
             )
         if wish.payload or changed:
             payload = merge_deep(pinned.workload, wish.payload)
-            workload = await self._playbooks.make_workload(entry, new_id or execution_id, payload)
+            workload = await self._playbooks.make_workload(
+                entry, pinned.tenant, new_id or execution_id, payload
+            )
             prepared = replace(prepared, workload=workload)
         return prepared
 
     async def _find_entry_to_repeat(
         self, pinned: PinnedExecution, ended: Execution, wish: RepeatWish
     ) -> CatalogEntry:
-        text = await self._playbooks.get_catalog_entry(pinned.playbook)
+        text = await self._playbooks.get_catalog_entry(pinned.playbook, pinned.tenant)
         if wish.version is not None:
             return await self._playbooks.find_catalog_entry(ended.path, wish.version, pinned.tenant)
         return replace(text, path=ended.path, version=ended.version or 0)

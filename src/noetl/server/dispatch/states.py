@@ -20,7 +20,7 @@ from noetl.engine.summary import hash_state
 from noetl.log.events.port import EventLog, RecordedEvent
 from noetl.log.projections.port import Projection
 from noetl.model.errors import Conflict, NoetlError, StoreUnavailable, Unavailable
-from noetl.model.ids import ExecutionId
+from noetl.model.ids import ExecutionId, Tenant
 from noetl.playbook.plan import Plan
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.executions.rows import RowCache
@@ -53,6 +53,7 @@ class Unfoldable(NoetlError):
         seq: int,
         cause: str,
         error: Exception,
+        tenant: Tenant | None = None,
     ) -> None:
         look = f"noetl exec events {state.execution_id} shows its events"
         super().__init__(
@@ -63,6 +64,7 @@ class Unfoldable(NoetlError):
         self.state = state  # as far as it could be folded
         self.seq = seq  # of the last event in the log
         self.cause = cause
+        self.tenant = tenant  # of the execution, if it is to be written
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class States:
             return
         for execution_id, pinned in (await self._log.read_pinned_executions(new)).items():
             try:
-                plan = await self._playbooks.get_plan(pinned.playbook)
+                plan = await self._playbooks.get_plan(pinned.playbook, pinned.tenant)
             except NoetlError:
                 continue  # `get` raises it again
             fixed = PinnedPlaybook(
@@ -168,12 +170,12 @@ class States:
         try:
             await self._fold_log(execution_id, fold)
             fold.at = "playbook"
-            plan = await self._playbooks.get_plan(pinned.playbook)
+            plan = await self._playbooks.get_plan(pinned.playbook, pinned.tenant)
         except Unavailable:
             raise
         except Exception as error:
             last = await self._log.read_last_seq(execution_id)
-            raise Unfoldable(fold.state, last, fold.at, error) from error
+            raise Unfoldable(fold.state, last, fold.at, error, pinned.tenant) from error
         fixed = PinnedPlaybook(
             execution_id=execution_id, plan=plan, workload=pinned.workload, tenant=pinned.tenant
         )

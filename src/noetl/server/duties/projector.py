@@ -20,7 +20,7 @@ from noetl.engine.summary import get_shown_status, summarise_execution
 from noetl.faults import hit_fault_point
 from noetl.log.events.port import EventLog, RecordedChange
 from noetl.log.projections.port import Projection, Projections, ShardRows
-from noetl.model.ids import DEFAULT_TENANT, ExecutionId
+from noetl.model.ids import ExecutionId
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.dispatch.states import LoadedState, States, Unfoldable
 from noetl.server.duties.loop import Counts
@@ -296,10 +296,11 @@ def make_projection(loaded: LoadedState, shard: int) -> Projection:
 
 def make_broken_projection(error: Unfoldable, execution_id: ExecutionId, shard: int) -> Projection:
     """The row of an execution with a log that cannot be folded."""
+    assert error.tenant is not None
     return Projection(
         execution_id=execution_id,
         shard=shard,
-        tenant=DEFAULT_TENANT,
+        tenant=error.tenant,
         last_seq=error.seq,
         **summaries.summarise_broken(error.state, str(error)),
     )

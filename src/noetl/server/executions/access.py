@@ -5,6 +5,7 @@ from noetl.log.events.port import EventLog
 from noetl.model.errors import NotFound
 from noetl.model.identity import Identity
 from noetl.model.ids import ExecutionId, Tenant
+from noetl.model.reference import Reference, parse_uri
 
 MAX_CACHED_TENANTS = 10_000
 MAX_EXECUTION_ID = (1 << 63) - 1
@@ -22,6 +23,10 @@ class Access:
             raise NotFound(
                 f"no execution {execution_id}", hint="noetl exec list shows those there are"
             )
+
+    async def check_reference(self, identity: Identity, reference: Reference) -> None:
+        """A result may be one of another execution: a child, or the one it was inherited from."""
+        await self.check_tenant(identity, parse_uri(reference.uri).execution_id)
 
     async def _find_tenant(self, execution_id: ExecutionId) -> Tenant | None:
         cached = self._tenants.get(execution_id)

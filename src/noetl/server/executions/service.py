@@ -217,8 +217,9 @@ class ExecutionService:
             row = await self.get_row(identity, execution_id)
             if row.path != path:
                 return False
-        started = await self._playbooks.get_catalog_entry(pinned.playbook)
-        workload = await self._playbooks.make_workload(started, execution_id, payload)
+        tenant = pinned.tenant
+        started = await self._playbooks.get_catalog_entry(pinned.playbook, tenant)
+        workload = await self._playbooks.make_workload(started, tenant, execution_id, payload)
         return _encode_sorted(workload) == _encode_sorted(pinned.workload)
 
     # -- changing --
@@ -412,7 +413,7 @@ class ExecutionService:
         pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        entry = await self._playbooks.get_catalog_entry(pinned.playbook)
+        entry = await self._playbooks.get_catalog_entry(pinned.playbook, pinned.tenant)
         return Projection(
             execution_id=execution_id,
             shard=self._shards.find_shard(execution_id),

@@ -46,12 +46,12 @@ class Explanations:
         is_live: bool,
     ) -> Explanation:
         """Explain a step as of a fold; if it is the newest one, also by the queue and the children."""
-        pinned = await self._get_pinned(fold)
+        pinned = await self._get_pinned(tenant, fold)
         if step not in pinned.plan.steps:
             raise NotFound(
                 f"the playbook has no step {step!r}", hint=f"steps: {', '.join(pinned.plan.steps)}"
             )
-        lines = await self._lines.get_lines(fold.state.playbook)
+        lines = await self._lines.get_lines(tenant, fold.state.playbook)
         state = fold.state
         explanation = explain(pinned, state, step, fold.bands, lines, run)
         if not is_live:
@@ -64,11 +64,11 @@ class Explanations:
         because = describe_causes(state, step, causes)
         return replace(explanation, causes=tuple(causes), because=because)
 
-    async def _get_pinned(self, fold: ExecutionFold) -> PinnedPlaybook:
+    async def _get_pinned(self, tenant: Tenant, fold: ExecutionFold) -> PinnedPlaybook:
         """The playbook of the execution. Raises `Unfoldable` if it cannot be read."""
         state = fold.state
         try:
-            plan = await self._playbooks.get_plan(state.playbook)
+            plan = await self._playbooks.get_plan(state.playbook, tenant)
         except Unavailable:
             raise
         except Exception as error:

@@ -74,7 +74,7 @@ class PageReader:
         pinned = await self._log.read_pinned(execution_id)
         if pinned is None:
             raise NotFound(f"no execution {execution_id}")
-        entry = await self._playbooks.get_catalog_entry(pinned.playbook)
+        entry = await self._playbooks.get_catalog_entry(pinned.playbook, pinned.tenant)
         state = Execution(
             execution_id=execution_id,
             status="pending",
@@ -98,7 +98,7 @@ class PageReader:
         children = await self._read_children(tenant, execution_id)
         retried_by = await self._projections.list_retries(execution_id)
         workload_keys = await self._read_workload_keys(execution_id)
-        cause, line = await self._find_cause(fold.state)
+        cause, line = await self._find_cause(tenant, fold.state)
         return PageFacts(
             queued=queued,
             cause=cause,
@@ -137,7 +137,9 @@ class PageReader:
             self._workload_keys.put(execution_id, keys)
         return keys
 
-    async def _find_cause(self, state: Execution) -> tuple[CauseView | None, int | None]:
+    async def _find_cause(
+        self, tenant: Tenant, state: Execution
+    ) -> tuple[CauseView | None, int | None]:
         """The first causal failure, and the line of its step in its playbook."""
         playbooks = {state.execution_id: state.playbook}
 
@@ -152,4 +154,4 @@ class PageReader:
         if cause is None:
             return None, None
         playbook = playbooks.get(ExecutionId(cause.execution_id), "")
-        return cause, await self._lines.find_line(playbook, cause.step)
+        return cause, await self._lines.find_line(tenant, playbook, cause.step)

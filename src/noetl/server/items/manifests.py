@@ -7,7 +7,7 @@ from noetl.model import events as e
 from noetl.model.event_groups import GROUP_BITS
 from noetl.model.ids import ExecutionId
 from noetl.model.reference import Reference, parse_uri
-from noetl.server.results.origins import MANIFEST_FORMAT
+from noetl.server.results.origins import MANIFEST_FORMAT, TenantManifests
 
 BEFORE_FIRST_PART = -(1 << 31)
 MAX_SEARCHED_LOOPS = 2_000  # events among which the start of a loop is looked for
@@ -37,9 +37,9 @@ def parse_manifest(reference: Reference) -> LoopManifest | None:
     return LoopManifest(address.execution_id, address.key)
 
 
-async def find_earlier_run(log: EventLog, manifest: LoopManifest) -> EarlierRun | None:
+async def find_earlier_run(manifests: TenantManifests, manifest: LoopManifest) -> EarlierRun | None:
     """The run that this one repeats: its manifest is the first part of this one."""
-    parts = await log.read_manifest_page(manifest.name, BEFORE_FIRST_PART, 1)
+    parts = await manifests.read_manifest_page(manifest.name, BEFORE_FIRST_PART, 1)
     if not parts:
         return None
     earlier = parse_manifest(parts[0].reference)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from noetl.log.events.port import EventLog
 from noetl.model.decisions import AddPart
 from noetl.model.errors import InvalidInput
 from noetl.model.reference import Reference
@@ -20,7 +19,7 @@ from noetl.server.items.manifests import (
     LoopManifest,
     find_earlier_run,
 )
-from noetl.server.results.origins import MANIFEST_FORMAT
+from noetl.server.results.origins import MANIFEST_FORMAT, TenantManifests
 
 MAX_OPENED_PARTS = 8
 MAX_OPENED_BYTES = 8 << 20
@@ -75,14 +74,14 @@ class ScanPage(NamedTuple):
 
 
 async def find_item_row(
-    log: EventLog, read_rows: ReadRows, manifest: LoopManifest, index: int
+    manifests: TenantManifests, read_rows: ReadRows, manifest: LoopManifest, index: int
 ) -> FoundRow | None:
     """The row of one item: of the newest run that has run it."""
     for _ in range(MAX_EARLIER_RUNS):
-        earlier = await find_earlier_run(log, manifest)
+        earlier = await find_earlier_run(manifests, manifest)
         if earlier is None:
-            return await _find_row_by_position(log, read_rows, manifest, index, index)
-        found = await _find_repeated_row(log, read_rows, manifest, earlier.only, index)
+            return await _find_row_by_position(manifests, read_rows, manifest, index, index)
+        found = await _find_repeated_row(manifests, read_rows, manifest, earlier.only, index)
         if found is not None:
             return found
         manifest = earlier.manifest
@@ -90,7 +89,7 @@ async def find_item_row(
 
 
 async def _find_repeated_row(
-    log: EventLog,
+    manifests: TenantManifests,
     read_rows: ReadRows,
     manifest: LoopManifest,
     chosen: tuple[int, ...],
@@ -100,20 +99,24 @@ async def _find_repeated_row(
     are known if they were chosen; otherwise its first parts are searched."""
     if index in chosen:
         position = chosen.index(index)
-        return await _find_row_by_position(log, read_rows, manifest, position, index)
+        return await _find_row_by_position(manifests, read_rows, manifest, position, index)
     if chosen:
         return None
-    scan = PartScan(log, read_rows, lambda row: row["index"] == index, 1, only_failed=False)
+    scan = PartScan(manifests, read_rows, lambda row: row["index"] == index, 1, only_failed=False)
     found = await scan.scan_one_run(manifest)
     return found[0] if found else None
 
 
 async def _find_row_by_position(
-    log: EventLog, read_rows: ReadRows, manifest: LoopManifest, position: int, index: int
+    manifests: TenantManifests,
+    read_rows: ReadRows,
+    manifest: LoopManifest,
+    position: int,
+    index: int,
 ) -> FoundRow | None:
     """Rows of a part are in the order of their positions, from `first` on. Items that were retried
     later have parts of their own."""
-    parts = await log.find_parts_before(manifest.name, position, MAX_SEARCHED_PARTS)
+    parts = await manifests.find_parts_before(manifest.name, position, MAX_SEARCHED_PARTS)
     parts = [part for part in parts if part.reference.format != MANIFEST_FORMAT]
     likely = [part for part in parts if part.count > 1 or part.first == position]
     for part in likely[:MAX_OPENED_PARTS]:
@@ -131,7 +134,7 @@ class PartScan:
 
     def __init__(
         self,
-        log: EventLog,
+        manifests: TenantManifests,
         read_rows: ReadRows,
         matches: Matches,
         limit: int,
@@ -139,7 +142,7 @@ class PartScan:
         only_failed: bool,
         within: PartRange | None = None,
     ) -> None:
-        self._log = log
+        self._manifests = manifests
         self._read_rows = read_rows
         self._matches = matches
         self._limit = limit
@@ -173,7 +176,7 @@ class PartScan:
                 end = await self._scan_manifest(manifest, position)
                 if end is not None:
                     return end
-            earlier = await find_earlier_run(self._log, manifest)
+            earlier = await find_earlier_run(self._manifests, manifest)
             if earlier is None:
                 return None
             self._note_repeated(earlier)
@@ -197,9 +200,9 @@ class PartScan:
     async def _scan_manifest(
         self, manifest: LoopManifest, start: ScanPosition
     ) -> ScanPosition | None:
-        list_parts = self._log.read_manifest_page
+        list_parts = self._manifests.read_manifest_page
         if self._only_failed:
-            list_parts = self._log.find_failed_parts
+            list_parts = self._manifests.find_failed_parts
         parts = await list_parts(manifest.name, start.first - 1, MAX_OPENED_PARTS + 2)
         for part in parts:
             if part.reference.format == MANIFEST_FORMAT:

@@ -43,7 +43,7 @@ from noetl.server.items.views import (
     StepDataView,
     make_kind_view,
 )
-from noetl.server.results.origins import read_metas
+from noetl.server.results.origins import TenantManifests, read_metas
 from noetl.server.results.service import ResultService
 from noetl.server.results.views import describe_reference, make_preview_view
 
@@ -88,7 +88,7 @@ class ItemService:
         """A page of the items of a loop. `kind` is the number of one of its kinds of failures;
         `within` are the items of a command."""
         loaded = await self._load(identity, execution_id)
-        found_run = await find_run(self._log, loaded.state, step, run)
+        found_run = await self._find_run(identity, loaded, step, run)
         stats = found_run.stats
         if stats is None:
             raise NotFound(
@@ -101,7 +101,12 @@ class ItemService:
         page = ScanPage([], 0, 0, None)
         if found_run.manifest is not None:
             scan = PartScan(
-                self._log, read_rows, matches, limit, only_failed=only_failed, within=within
+                TenantManifests(self._log, identity.tenant),
+                read_rows,
+                matches,
+                limit,
+                only_failed=only_failed,
+                within=within,
             )
             page = await scan.run(found_run.manifest, parse_position(after))
         tenant = identity.tenant
@@ -130,12 +135,12 @@ class ItemService:
     ) -> ItemTimesView:
         """How long the items of a command took, in the order of their indexes."""
         loaded = await self._load(identity, execution_id)
-        found_run = await find_run(self._log, loaded.state, step, run)
+        found_run = await self._find_run(identity, loaded, step, run)
         page = ScanPage([], 0, 0, None)
         if found_run.manifest is not None:
             limit = within.end - within.first
             scan = PartScan(
-                self._log,
+                TenantManifests(self._log, identity.tenant),
                 self._make_row_reader(identity),
                 lambda row: True,
                 limit,
@@ -156,11 +161,11 @@ class ItemService:
     ) -> StepDataView:
         """The input beside the output: of the run of a step, or of one item of its loop."""
         loaded = await self._load(identity, execution_id)
-        found_run = await find_run(self._log, loaded.state, step, run)
+        found_run = await self._find_run(identity, loaded, step, run)
         if item is not None:
             return await self._show_item(identity, loaded, found_run, item)
         result = found_run.result
-        meta = await self._find_meta(execution_id, found_run)
+        meta = await self._find_meta(identity, execution_id, found_run)
         return StepDataView(
             step=step,
             run=found_run.run,
@@ -197,8 +202,9 @@ class ItemService:
         loaded = await self._load(identity, execution_id)
         read_rows = self._make_row_reader(identity)
         for step, indexes in only.items.items():
-            run = await find_run(self._log, loaded.state, step, None)
-            others = await find_unfailed_items(self._log, read_rows, run.manifest, set(indexes))
+            run = await self._find_run(identity, loaded, step, None)
+            manifests = TenantManifests(self._log, identity.tenant)
+            others = await find_unfailed_items(manifests, read_rows, run.manifest, set(indexes))
             if others:
                 raise Conflict(
                     f"item {others[0]} of step {step!r} has no failure of its own",
@@ -213,6 +219,15 @@ class ItemService:
         if loaded is None:
             raise NotFound(f"no execution {execution_id}")
         return loaded
+
+    async def _find_run(
+        self, identity: Identity, loaded: LoadedState, step: str, run: int | None
+    ) -> StepRun:
+        """A run of the step. Its result may belong to an earlier execution, of the same tenant."""
+        found = await find_run(self._log, loaded.state, step, run)
+        if found.manifest is not None:
+            await self._access.check_tenant(identity, found.manifest.execution_id)
+        return found
 
     def _make_row_reader(self, identity: Identity) -> ReadRows:
         async def read_rows(reference: Reference, start: int, stop: int) -> list[Any]:
@@ -268,7 +283,8 @@ class ItemService:
         read_rows = self._make_row_reader(identity)
         found = None
         if run.manifest is not None and run.stats is not None:
-            found = await find_item_row(self._log, read_rows, run.manifest, index)
+            manifests = TenantManifests(self._log, identity.tenant)
+            found = await find_item_row(manifests, read_rows, run.manifest, index)
         if found is None:
             raise NotFound(
                 f"item {index} of step {run.step!r} has no result",
@@ -288,13 +304,16 @@ class ItemService:
 
     # -- helpers of data --
 
-    async def _find_meta(self, execution_id: ExecutionId, run: StepRun) -> Meta | None:
+    async def _find_meta(
+        self, identity: Identity, execution_id: ExecutionId, run: StepRun
+    ) -> Meta | None:
         """The metadata of the call that ended the run. A failed call has no reference that leads to
         it: its command is found in the log."""
         result = run.result
         if result is None:
             return None
         if result.reference is not None:
+            await self._access.check_reference(identity, result.reference)
             metas = await read_metas(self._log, [result.reference])
             return metas.get(result.reference.ref_id, result.meta)
         command = run.command_id

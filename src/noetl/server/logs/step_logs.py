@@ -6,6 +6,7 @@ from hashlib import sha256
 from noetl.log.payloads.port import MAX_BLOB_BYTES
 from noetl.log.step_logs.port import StepLogStore
 from noetl.model.errors import BadReference
+from noetl.model.ids import Tenant
 from noetl.model.messages import StoredRef
 from noetl.model.reference import parse_uri
 from noetl.server.observer import CommitObserver
@@ -20,7 +21,7 @@ class StepLogWriter:
         self._step_logs = step_logs
         self._observer = observer
 
-    async def store_parts(self, parts: tuple[StoredRef, ...]) -> None:
+    async def store_parts(self, tenant: Tenant, parts: tuple[StoredRef, ...]) -> None:
         """Store these parts; they are durable when it returns.
 
         Skips invalid parts: refusing them would only make the worker send them again.
@@ -30,7 +31,7 @@ class StepLogWriter:
             log.warning("step logs passed over", extra={"parts": len(parts) - len(valid)})
         if not valid:
             return
-        await self._step_logs.put_parts(valid)
+        await self._step_logs.put_parts(tenant, valid)
         executions = {parse_uri(part.reference.uri).execution_id for part in valid}
         self._observer.observe_step_logs(executions)
 

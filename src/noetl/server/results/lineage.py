@@ -13,7 +13,7 @@ from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.reference import parse_result_key, parse_uri
 from noetl.server.executions.service import ExecutionService
-from noetl.server.results.origins import list_payloads, read_metas
+from noetl.server.results.origins import TenantManifests, list_payloads, read_metas
 from noetl.server.results.views import EdgeView, NodeView, TraceView, describe_reference
 
 DEFAULT_TRACE_DEPTH = 16  # steps back, unless the caller asks for more
@@ -42,7 +42,7 @@ class LineageService:
         The roots are the result itself, or the parts of a loop's result.
         """
         envelope = await self._executions.get_result(identity, execution_id, step)
-        roots = await self._find_roots(envelope)
+        roots = await self._find_roots(identity, envelope)
         found = await self._lineage.trace_references(
             identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )
@@ -60,13 +60,14 @@ class LineageService:
             next=_make_cursor(page[-1]) if len(found) > limit else None,
         )
 
-    async def _find_roots(self, envelope: Envelope) -> tuple[RefId, ...]:
+    async def _find_roots(self, identity: Identity, envelope: Envelope) -> tuple[RefId, ...]:
         """Where the walk begins: the payloads of the result.
 
         A failed step has no result: the walk begins at the parent that its envelope names.
         """
         if envelope.reference is not None:
-            parts = await list_payloads(self._log, envelope.reference)
+            manifests = TenantManifests(self._log, identity.tenant)
+            parts = await list_payloads(manifests, envelope.reference)
             return tuple(dict.fromkeys([part.ref_id for part in parts]))
         if envelope.parent_ref is None:
             return ()

@@ -3,8 +3,10 @@
 The server itself opens no data.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
+from noetl.model.ids import Tenant
 from noetl.model.previews import Download, Preview
 from noetl.model.reference import Reference
 
@@ -35,3 +37,6 @@ class Results(Protocol):
     ) -> Download:
         """Rows [start, stop) of the result; as it is stored if `format` is None."""
         ...
+
+
+OpenResults = Callable[[Tenant], Results]  # the stored results of a tenant

@@ -6,24 +6,46 @@ The key of a payload names its command, and so the events that may have reported
 from collections.abc import Iterable, Iterator
 
 from noetl.log.events.port import EventLog, EventName
+from noetl.model.decisions import AddPart
 from noetl.model.envelope import Envelope, Meta
-from noetl.model.ids import RefId
+from noetl.model.ids import RefId, Tenant
 from noetl.model.reference import Reference, parse_result_key, parse_uri
 
 MANIFEST_FORMAT = "manifest"
 
 
-async def list_payloads(log: EventLog, reference: Reference) -> list[Reference]:
+class TenantManifests:
+    """The manifests of a tenant. A forged reference may name one of another tenant, which is empty
+    here."""
+
+    def __init__(self, log: EventLog, tenant: Tenant) -> None:
+        self._log = log
+        self._tenant = tenant
+
+    async def read_manifest(self, manifest: str) -> list[AddPart]:
+        return await self._log.read_manifest(self._tenant, manifest)
+
+    async def read_manifest_page(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        return await self._log.read_manifest_page(self._tenant, manifest, after, limit)
+
+    async def find_parts_before(self, manifest: str, position: int, limit: int) -> list[AddPart]:
+        return await self._log.find_parts_before(self._tenant, manifest, position, limit)
+
+    async def find_failed_parts(self, manifest: str, after: int, limit: int) -> list[AddPart]:
+        return await self._log.find_failed_parts(self._tenant, manifest, after, limit)
+
+
+async def list_payloads(manifests: TenantManifests, reference: Reference) -> list[Reference]:
     """The payloads of a result: the reference itself, or the parts of a manifest.
 
     The manifest of a retried loop has the earlier manifest as a part.
     """
     if reference.format != MANIFEST_FORMAT:
         return [reference]
-    parts = await log.read_manifest(reference.uri.rpartition("/")[2])
+    parts = await manifests.read_manifest(reference.uri.rpartition("/")[2])
     found: list[Reference] = []
     for part in parts:
-        found += await list_payloads(log, part.reference)
+        found += await list_payloads(manifests, part.reference)
     return found
 
 

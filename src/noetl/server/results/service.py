@@ -17,8 +17,8 @@ from noetl.playbook import durations
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
 from noetl.server.results.expiry import check_not_expired
-from noetl.server.results.opener import Results
-from noetl.server.results.origins import list_payloads, read_metas
+from noetl.server.results.opener import OpenResults, Results
+from noetl.server.results.origins import TenantManifests, list_payloads, read_metas
 from noetl.server.results.views import PinView, ResultView, describe_reference, make_preview_view
 
 
@@ -37,7 +37,7 @@ class ResultService:
         lifetimes: ResultLifetimes,
         executions: ExecutionService,
         access: Access,
-        results: Results | None = None,
+        results: OpenResults | None = None,
     ) -> None:
         self._log = log
         self._lifetimes = lifetimes
@@ -59,7 +59,7 @@ class ResultService:
             preview = await self._preview_sample(identity, envelope, rows)
         else:
             results = await self.open_results(identity, reference)
-            lifetime = await self._check_expiry(reference)
+            lifetime = await self._check_expiry(identity, reference)
             recorded = await read_metas(self._log, [reference])
             meta = recorded.get(reference.ref_id, envelope.meta)
             preview = await results.preview(reference, rows)
@@ -91,7 +91,7 @@ class ResultService:
             return None
         reference = msgspec.convert(sample, Reference)
         results = await self.open_results(identity, reference)
-        await self._check_expiry(reference)
+        await self._check_expiry(identity, reference)
         return await results.preview(reference, rows)
 
     @needs(Permission.OPERATE)
@@ -100,7 +100,7 @@ class ResultService:
         reference, places = await self._find_payload_steps(identity, execution_id, step)
         await self._lifetimes.pin_results(places)
         try:
-            await self._check_expiry(reference)
+            await self._check_expiry(identity, reference)
         except Expired:
             await self._lifetimes.unpin_results(places)
             raise
@@ -126,16 +126,22 @@ class ResultService:
             raise NotFound(
                 f"step {step} has stored nothing", hint="noetl result show says what it left"
             )
-        parts = await list_payloads(self._log, reference)
+        parts = await self._list_payloads(identity, reference)
         addresses = [parse_uri(part.uri) for part in parts]
         places = list(dict.fromkeys(StepKey(where.execution_id, where.step) for where in addresses))
-        for owner in {place.execution_id for place in places}:
-            await self._access.check_tenant(identity, owner)
         return reference, places
 
-    async def _check_expiry(self, reference: Reference) -> Lifetime | None:
+    async def _list_payloads(self, identity: Identity, reference: Reference) -> list[Reference]:
+        """The payloads of a result. Raises `NotFound` if one belongs to another tenant, which a
+        worker may have named."""
+        parts = await list_payloads(TenantManifests(self._log, identity.tenant), reference)
+        for owner in {parse_uri(part.uri).execution_id for part in parts}:
+            await self._access.check_tenant(identity, owner)
+        return parts
+
+    async def _check_expiry(self, identity: Identity, reference: Reference) -> Lifetime | None:
         """The result's lifetime. Raises `Expired` if it is over, deleted or not."""
-        parts = await list_payloads(self._log, reference)
+        parts = await self._list_payloads(identity, reference)
         return await check_not_expired(self._lifetimes, {part.ref_id: part.uri for part in parts})
 
     async def _is_pinned(self, reference: Reference) -> bool:
@@ -159,7 +165,7 @@ class ResultService:
         reference = envelope.reference
         results = await self.open_results(identity, reference)
         if reference is not None:
-            await self._check_expiry(reference)
+            await self._check_expiry(identity, reference)
         return await results.download(reference, format, start, stop)
 
     @needs(Permission.READ)
@@ -170,7 +176,7 @@ class ResultService:
         """
         results = await self.open_results(identity, reference)
         if reference.ref_id:
-            await self._check_expiry(reference)
+            await self._check_expiry(identity, reference)
         return await results.download(reference, "json")
 
     @needs(Permission.READ)
@@ -180,13 +186,13 @@ class ResultService:
         A step's result may belong to another execution: a child, or the one it was inherited from.
         """
         if reference is not None:
-            await self._access.check_tenant(identity, parse_uri(reference.uri).execution_id)
+            await self._access.check_reference(identity, reference)
         if self._results is None:
             raise NoStore(
                 "this server has no access to the result store",
                 hint="noetl result shows it on a machine that has: same NOETL_HOME, or the same NOETL_STORAGE_CLOUD_TIER",
             )
-        return self._results
+        return self._results(identity.tenant)
 
 
 def _describe_lifetime(lifetime: Lifetime) -> tuple[str, str | None]:

@@ -62,7 +62,7 @@ class ScheduleService:
         rule = make_rule(cron, timezone, every, now)
         entry = await self._playbooks.find_catalog_entry(path, version, identity.tenant)
         await self._playbooks.make_workload(
-            entry, ExecutionId("0"), payload
+            entry, identity.tenant, ExecutionId("0"), payload
         )  # raises if it cannot start
         wanted = ScheduleDefinition(
             tenant=identity.tenant,

@@ -24,7 +24,7 @@ from noetl.log.queue.port import CommandQueue, Renewal
 from noetl.model.commands import Command
 from noetl.model.errors import BadReference, OutcomeUnknown, Unavailable
 from noetl.model.exchange import MAX_PROGRESS_CHARS, Ack, ExchangeReply, ExchangeRequest, LeaseKey
-from noetl.model.ids import Micros
+from noetl.model.ids import Micros, Tenant
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import parse_uri
 from noetl.server.dispatch.dispatcher import Dispatcher
@@ -32,7 +32,7 @@ from noetl.server.dispatch.execution_batch import Answer
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.duties.loop import listen_to_hints
 from noetl.server.logs.step_logs import StepLogWriter
-from noetl.server.workers.handoff import WaitingRequest, WaitingWorkers
+from noetl.server.workers.handoff import Holder, TenantPool, WaitingRequest, WaitingWorkers
 
 log = logging.getLogger(__name__)
 
@@ -67,34 +67,40 @@ class Exchange:
         self._step_logs = step_logs
         self._lease = lease
         self._poll = poll
-        self._known_processes: dict[str, list[str]] = {}
+        # by tenant and worker
+        self._known_processes: dict[tuple[Tenant, str], list[str]] = {}
         # by holder: commands that were sent to it and that it has not listed or reported since
-        self._sent: LruCache[str, set[LeaseKey]] = LruCache(MAX_REMEMBERED_HOLDERS)
-        self._pools: set[str] = set()
+        self._sent: LruCache[Holder, set[LeaseKey]] = LruCache(MAX_REMEMBERED_HOLDERS)
+        self._pools: set[TenantPool] = set()
         self._new_pool = asyncio.Event()
 
     async def run(self) -> None:
         """Listen to hints for every pool that a worker of this server has named."""
         async with asyncio.TaskGroup() as group:
-            listened: set[str] = set()
+            listened: set[TenantPool] = set()
             while True:
                 for pool in sorted(self._pools - listened):
                     listened.add(pool)
-                    subjects = [bus_port.make_commands_subject(pool)]
+                    subjects = [bus_port.make_commands_subject(*pool)]
                     wake_pool = partial(self._waiting.wake_pools, (pool,))
                     group.create_task(listen_to_hints(self._bus, subjects, wake_pool))
                 self._new_pool.clear()
                 await self._new_pool.wait()
 
-    async def exchange(self, request: ExchangeRequest) -> ExchangeReply:
-        """Take reports and step logs, renew leases, and return commands; wait if there are none."""
-        self._register_pools(request.pools)
+    async def exchange(self, tenant: Tenant, request: ExchangeRequest) -> ExchangeReply:
+        """Take reports and step logs, renew leases, and return commands; wait if there are none.
+
+        The worker belongs to the tenant: it reports and gets only commands of its executions.
+        """
+        holder = Holder(tenant, request.holder)
+        pools = tuple(TenantPool(tenant, pool) for pool in request.pools)
+        self._register_pools(pools)
         # The worker waits from here on: a command that its own reports lead to can be handed to it
         # in the transaction that records them.
         waiter = self._waiting.add_request(
-            request.holder, request.pools, request.free, reports=bool(request.reports)
+            holder, pools, request.free, reports=bool(request.reports)
         )
-        must_look = self._must_read_leases(request)
+        must_look = self._must_read_leases(holder, request)
         reply = None
         try:
             reply = await self._make_exchange_reply(waiter, request, must_look)
@@ -106,18 +112,21 @@ class Exchange:
     async def _make_exchange_reply(
         self, waiter: WaitingRequest, request: ExchangeRequest, must_look: bool
     ) -> ExchangeReply:
-        logged = await self._store_logs(request.logs)
-        acks = await self._record_reports(request.reports)
+        tenant = waiter.worker.tenant
+        logged = await self._store_logs(tenant, request.logs)
+        acks = await self._record_reports(tenant, request.reports)
         if acks:
             hit_fault_point("report.after")
-        await self._release_earlier_process(request, acks)
+        await self._release_earlier_process(waiter.worker, request, acks)
         renewal: Renewal | None = Renewal()
         leased: list[Command] = []
         if must_look:
-            renewal, leased = await self._renew_leases(request.holder, request)
+            renewal, leased = await self._renew_leases(waiter.worker, request)
         if renewal is None:
             given = tuple(waiter.given_commands)
-            return ExchangeReply(acks=acks, commands=given, renewed=False, logged=logged)
+            return ExchangeReply(
+                acks=acks, commands=given, renewed=False, logged=logged, tenant=tenant
+            )
         sent = [command for command in leased if command not in waiter.given_commands]
         waiter.open_places = max(0, waiter.open_places - len(sent))
         sent += await self._claim_commands(waiter)
@@ -125,16 +134,16 @@ class Exchange:
         if not (acks or sent or stop):
             sent += await self._wait_for_commands(waiter, request.wait / 1e6)
         commands = _drop_duplicate_commands([*waiter.given_commands, *sent])
-        return ExchangeReply(acks=acks, commands=commands, stop=stop, logged=logged)
+        return ExchangeReply(acks=acks, commands=commands, stop=stop, logged=logged, tenant=tenant)
 
-    def _must_read_leases(self, request: ExchangeRequest) -> bool:
+    def _must_read_leases(self, holder: Holder, request: ExchangeRequest) -> bool:
         """Whether to read the worker's leases from the store.
 
         Yes if the worker asks for it, if it is new here, if it got a lease after its last reply,
         or if it lists nothing of what it was sent: that reply may be lost.
         """
-        sent = self._sent.peek(request.holder)
-        if self._waiting.take_owed(request.holder) or sent is None:
+        sent = self._sent.peek(holder)
+        if self._waiting.take_owed(holder) or sent is None:
             return True
         reported = [LeaseKey(report.command_id, report.attempt) for report in request.reports]
         sent.difference_update(request.held, reported)
@@ -155,36 +164,36 @@ class Exchange:
         self._sent.put(waiter.worker, sent)
 
     async def _release_earlier_process(
-        self, request: ExchangeRequest, acks: tuple[Ack, ...]
+        self, holder: Holder, request: ExchangeRequest, acks: tuple[Ack, ...]
     ) -> None:
         """Release the leases of the process that this one replaces.
 
         A new process of a worker knows only the finished commands in the spool of the old one.
         Once these reports are recorded, the other commands of the old process are lost at once.
         """
-        lives = self._known_processes.setdefault(request.worker, [])
-        if request.holder in lives:  # perhaps a late request of an earlier process
+        lives = self._known_processes.setdefault((holder.tenant, request.worker), [])
+        if holder.name in lives:  # perhaps a late request of an earlier process
             return
         if lives and _has_unsent_reports(
             request, acks
         ):  # a later exchange does it, or the leases run out
             return
-        lives.append(request.holder)
+        lives.append(holder.name)
         if len(lives) > 1:
             with suppress(Unavailable):  # the leases run out in that case
-                if await self._queue.end_leases(lives[-2]):
+                if await self._queue.end_leases(lives[-2], holder.tenant):
                     for shard in range(self._shards.count):
                         await self._bus.publish(bus_port.make_inbox_subject(shard))
         del lives[:-MAX_KNOWN_PROCESSES]
 
-    def _register_pools(self, pools: Iterable[str]) -> None:
+    def _register_pools(self, pools: tuple[TenantPool, ...]) -> None:
         if not self._pools.issuperset(pools):
             self._pools.update(pools)
             self._new_pool.set()
 
     # -- reports --
 
-    async def _store_logs(self, parts: tuple[StoredRef, ...]) -> bool:
+    async def _store_logs(self, tenant: Tenant, parts: tuple[StoredRef, ...]) -> bool:
         """Store step logs; False if the worker has to send them again.
 
         Called before the reports are recorded, so that the lines of an ended step are readable.
@@ -194,14 +203,14 @@ class Exchange:
             return True
         try:
             async with asyncio.timeout(LOGS_TIMEOUT_S):
-                await self._step_logs.store_parts(parts)
+                await self._step_logs.store_parts(tenant, parts)
         except (Unavailable, TimeoutError):
             return False
         except Exception:  # a bug here must not keep reports from being recorded
             log.exception("step logs not stored")
         return True
 
-    async def _record_reports(self, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
+    async def _record_reports(self, tenant: Tenant, reports: tuple[Report, ...]) -> tuple[Ack, ...]:
         """Submit all reports to the dispatcher before awaiting the first: they share a commit."""
         acks: list[Ack] = []
         submitted: list[tuple[Report, asyncio.Future[Answer] | None]] = []
@@ -210,7 +219,7 @@ class Exchange:
             if refusal is not None:
                 acks.append(refusal)
             elif self._shards.owns(self._shards.find_shard(report.execution_id)):
-                submitted.append((report, self._dispatcher.submit_report(report)))
+                submitted.append((report, self._dispatcher.submit_report(tenant, report)))
             else:
                 submitted.append((report, None))
         for report, answer in submitted:
@@ -220,14 +229,14 @@ class Exchange:
             if status == "retry" and not self._shards.owns(
                 self._shards.find_shard(report.execution_id)
             ):
-                status = await self._accept_report(report)
+                status = await self._accept_report(tenant, report)
             acks.append(Ack(report.command_id, report.key, status, attempt=report.attempt))
         return tuple(acks)
 
-    async def _accept_report(self, report: Report) -> Answer:
+    async def _accept_report(self, tenant: Tenant, report: Report) -> Answer:
         """Write the report into the inbox of its execution, which another server owns."""
         try:
-            accepted = await self._inbox.accept_report(report)
+            accepted = await self._inbox.accept_report(tenant, report)
         except Unavailable:
             return "retry"
         await self._bus.publish(
@@ -238,7 +247,7 @@ class Exchange:
     # -- commands --
 
     async def _renew_leases(
-        self, holder: str, request: ExchangeRequest
+        self, holder: Holder, request: ExchangeRequest
     ) -> tuple[Renewal | None, list[Command]]:
         """Renew the worker's leases, and find commands that are leased to it and that it does not
         list; their leases are renewed too. None if the store is unavailable: the acks stay valid.
@@ -248,7 +257,7 @@ class Exchange:
         listed = set(request.held)
         progress = {item.held: item.said[:MAX_PROGRESS_CHARS] for item in request.progress}
         try:
-            leased = await self._queue.list_leased_commands(holder)
+            leased = await self._queue.list_leased_commands(*holder)
             unlisted = [
                 command
                 for command in leased
@@ -257,7 +266,7 @@ class Exchange:
             wanted = held + tuple(_make_lease_key(command) for command in unlisted)
             renewal = Renewal()
             if wanted:
-                renewal = await self._queue.renew_leases(holder, wanted, self._lease, progress)
+                renewal = await self._queue.renew_leases(*holder, wanted, self._lease, progress)
         except Unavailable:
             return None, []
         gone = set(renewal.lost) - listed
@@ -291,9 +300,8 @@ class Exchange:
     async def _claim_places(self, waiter: WaitingRequest, places: int) -> list[Command] | None:
         """Claim up to so many commands; None if the store did not answer."""
         try:
-            claimed = await self._queue.claim_commands(
-                waiter.worker, waiter.pools, places, self._lease
-            )
+            pools = tuple(pool.pool for pool in waiter.pools)
+            claimed = await self._queue.claim_commands(*waiter.worker, pools, places, self._lease)
         except OutcomeUnknown:
             # The next exchange sends what may have been leased, so this one ends soon.
             waiter.is_claim_unsure = True

@@ -10,12 +10,28 @@ the server sends the commands that are leased to it and that it does not list.
 
 import asyncio
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from noetl.caches import LruCache
 from noetl.model.commands import Command
+from noetl.model.ids import Tenant
 
 NEVER = float("-inf")  # as a loop time
 MAX_OWED_WORKERS = 1_000  # workers; a forgotten one gets its command when it renews its leases
+
+
+class TenantPool(NamedTuple):
+    """A pool of a tenant. Pools of two tenants may have the same name."""
+
+    tenant: Tenant
+    pool: str
+
+
+class Holder(NamedTuple):
+    """One process of a worker. Workers of two tenants may have the same name."""
+
+    tenant: Tenant
+    name: str
 
 
 class WaitingRequest:
@@ -23,8 +39,8 @@ class WaitingRequest:
 
     def __init__(
         self,
-        worker: str,
-        pools: tuple[str, ...],
+        worker: Holder,
+        pools: tuple[TenantPool, ...],
         free: int,
         waiting: "WaitingWorkers",
         *,
@@ -69,17 +85,17 @@ class WaitingWorkers:
 
     def __init__(self) -> None:
         # by pool, those that have waited longest first: requests that bring reports, and polls
-        self._reporting: dict[str, dict[WaitingRequest, None]] = {}
-        self._polling: dict[str, dict[WaitingRequest, None]] = {}
-        self._empty: dict[str, float] = {}  # loop time since when, by pool
-        self._present: dict[str, dict[WaitingRequest, None]] = {}  # by worker
+        self._reporting: dict[TenantPool, dict[WaitingRequest, None]] = {}
+        self._polling: dict[TenantPool, dict[WaitingRequest, None]] = {}
+        self._empty: dict[TenantPool, float] = {}  # loop time since when, by pool
+        self._present: dict[Holder, dict[WaitingRequest, None]] = {}  # by worker
         # workers that got the lease of a command after they had their reply
-        self._owed: LruCache[str, bool] = LruCache(MAX_OWED_WORKERS)
+        self._owed: LruCache[Holder, bool] = LruCache(MAX_OWED_WORKERS)
 
     def add_request(
         self,
-        worker: str,
-        pools: tuple[str, ...],
+        worker: Holder,
+        pools: tuple[TenantPool, ...],
         free: int,
         *,
         reports: bool = False,
@@ -92,7 +108,9 @@ class WaitingWorkers:
             waiters.setdefault(pool, {})[waiter] = None
         return waiter
 
-    def _list_waiters_like(self, waiter: WaitingRequest) -> dict[str, dict[WaitingRequest, None]]:
+    def _list_waiters_like(
+        self, waiter: WaitingRequest
+    ) -> dict[TenantPool, dict[WaitingRequest, None]]:
         return self._reporting if waiter.reports else self._polling
 
     def remove_request(self, waiter: WaitingRequest) -> None:
@@ -106,7 +124,7 @@ class WaitingWorkers:
         if not others:
             del self._present[waiter.worker]
 
-    def give_late_command(self, worker: str, command: Command) -> None:
+    def give_late_command(self, worker: Holder, command: Command) -> None:
         """Hand out a command that was reserved for a request that has its reply by now.
 
         The lease belongs to the worker, so any request of the same worker may take it.
@@ -117,12 +135,12 @@ class WaitingWorkers:
             return
         self._owed.put(worker, True)
 
-    def take_owed(self, worker: str) -> bool:
+    def take_owed(self, worker: Holder) -> bool:
         """Whether the worker has a lease it may not know of. The caller must read its leases then:
         the next call returns False."""
         return self._owed.pop(worker) is not None
 
-    def reserve_place(self, pool: str) -> WaitingRequest | None:
+    def reserve_place(self, pool: TenantPool) -> WaitingRequest | None:
         """Reserve a place at the worker that has waited longest; None if there is no open place.
 
         Requests that bring reports come first: their replies are due after this commit, so the
@@ -135,21 +153,21 @@ class WaitingWorkers:
                     return waiter
         return None
 
-    def empty_since(self, pools: Iterable[str]) -> float:
+    def empty_since(self, pools: Iterable[TenantPool]) -> float:
         """Loop time since when all these pools are known to be empty; -inf if one may not be."""
         times = [self._empty.get(pool, NEVER) for pool in pools]
         return min(times, default=NEVER)
 
-    def mark_empty(self, pools: Iterable[str], now: float) -> None:
+    def mark_empty(self, pools: Iterable[TenantPool], now: float) -> None:
         """Note that a claim found these pools empty."""
         self._empty.update(dict.fromkeys(pools, now))
 
-    def forget_empty(self, pools: Iterable[str]) -> None:
+    def forget_empty(self, pools: Iterable[TenantPool]) -> None:
         """Forget that these pools are empty: the next claim may find something."""
         for pool in pools:
             self._empty.pop(pool, None)
 
-    def wake_pools(self, pools: Iterable[str]) -> None:
+    def wake_pools(self, pools: Iterable[TenantPool]) -> None:
         """Wake the workers of these pools: there may be commands."""
         for pool in pools:
             self._empty.pop(pool, None)

@@ -18,7 +18,8 @@ from noetl.log.queue.port import CommandQueue
 from noetl.metrics import Metrics
 from noetl.model.errors import Unavailable
 from noetl.model.exchange import ExchangeRequest
-from noetl.model.ids import DEFAULT_TENANT, Micros
+from noetl.model.ids import Micros, Tenant
+from noetl.server.workers.handoff import Holder
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +54,18 @@ class Presence:
         self._server = server
         self._metrics = metrics
         self._grace = grace
-        self._holders: dict[Connection, str] = {}
-        self._connections: dict[str, set[Connection]] = {}
-        self._loss_timers: dict[str, asyncio.TimerHandle] = {}
-        self._noted_at: dict[str, float] = {}
+        self._holders: dict[Connection, Holder] = {}
+        self._connections: dict[Holder, set[Connection]] = {}
+        self._loss_timers: dict[Holder, asyncio.TimerHandle] = {}
+        self._noted_at: dict[Holder, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def note_request(self, request: ExchangeRequest, connection: Connection | None) -> None:
+    def note_request(
+        self, tenant: Tenant, request: ExchangeRequest, connection: Connection | None
+    ) -> None:
         """Record that this worker has sent a request over this connection."""
-        worker = request.holder
+        worker = Holder(tenant, request.holder)
         loss_timer = self._loss_timers.pop(worker, None)
         if loss_timer is not None:
             loss_timer.cancel()
@@ -97,7 +100,7 @@ class Presence:
         for task in self._tasks:
             task.cancel()
 
-    def _note_worker(self, worker: str, request: ExchangeRequest) -> None:
+    def _note_worker(self, worker: Holder, request: ExchangeRequest) -> None:
         now = asyncio.get_running_loop().time()
         interval = NOTE_INTERVAL_S if request.held else IDLE_NOTE_INTERVAL_S
         last_noted = self._noted_at.get(worker, float("-inf"))
@@ -105,28 +108,28 @@ class Presence:
             return
         self._noted_at[worker] = now
         present = WorkerPresence(
-            worker=worker,
+            worker=worker.name,
             server=self._server,
-            tenant=DEFAULT_TENANT,
+            tenant=worker.tenant,
             pools=request.pools,
             free=request.free,
             held=len(request.held),
         )
         self._spawn_task(partial(self._workers.note_worker, present, WORKER_TTL_US))
 
-    def _declare_lost(self, worker: str) -> None:
+    def _declare_lost(self, worker: Holder) -> None:
         del self._loss_timers[worker]
         self._noted_at.pop(worker, None)
         self._spawn_task(partial(self._release_lost_worker, worker))
 
-    async def _release_lost_worker(self, worker: str) -> None:
-        workers = await self._workers.list_workers(DEFAULT_TENANT)
+    async def _release_lost_worker(self, worker: Holder) -> None:
+        workers = await self._workers.list_workers(worker.tenant)
         rows = {row.worker: row for row in workers}
-        row = rows.get(worker)
+        row = rows.get(worker.name)
         if row is not None and row.server != self._server and row.age < MOVED_WORKER_AGE_US:
             return
-        lost_commands = await self._queue.end_leases(worker)
-        log.info("worker lost", extra={"worker": worker, "commands": lost_commands})
+        lost_commands = await self._queue.end_leases(worker.name, worker.tenant)
+        log.info("worker lost", extra={"worker": worker.name, "commands": lost_commands})
         self._metrics.workers_lost.inc()
         if lost_commands:
             for shard in range(self._shards):

@@ -14,7 +14,7 @@ from noetl.model import codec
 from noetl.model.errors import InvalidInput, NoetlError, NotFound, NotPermitted, Unavailable
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
 from noetl.model.identity import Identity, Permission
-from noetl.model.ids import ExecutionId, Micros, RefId
+from noetl.model.ids import ExecutionId, Micros, RefId, Tenant
 from noetl.model.messages import Report, StoredRef
 from noetl.model.reference import Reference
 from noetl.server.http.callers import IDENTITY
@@ -64,24 +64,28 @@ class WorkerRoutes:
         connection = None if client is None else (client.host, client.port)
         try:
             request = read_exchange(await http.body())
-            _check_pools(http.scope[IDENTITY], request)
-            self._presence.note_request(request, connection)
+            identity: Identity = http.scope[IDENTITY]
+            tenant = identity.tenant
+            _check_pools(identity, request)
+            self._presence.note_request(tenant, request, connection)
             if request.wait and not request.reports:
-                reply = await self._run_poll(request, http)
+                reply = await self._run_poll(tenant, request, http)
             else:
-                reply = await self._server.exchange(request)
+                reply = await self._server.exchange(request, tenant)
         except NoetlError as error:
             return make_error_problem(error)
         histogram = self._poll if request.wait else self._talk
         histogram.observe((time.perf_counter() - began) * 1000)
         return _make_json_response(encode_reply(reply))
 
-    async def _run_poll(self, request: ExchangeRequest, http: Request) -> ExchangeReply:
+    async def _run_poll(
+        self, tenant: Tenant, request: ExchangeRequest, http: Request
+    ) -> ExchangeReply:
         """Run a poll. Raises `Unavailable` if the worker disconnects or the server ends before its
         reply is complete."""
         if self._closing:
             raise Unavailable("this server is going down", hint="another one answers")
-        task = asyncio.ensure_future(self._server.exchange(request))
+        task = asyncio.ensure_future(self._server.exchange(request, tenant))
         leaving = asyncio.ensure_future(http.receive())
         self._waiting.add(task)
         try:
@@ -99,14 +103,16 @@ class WorkerRoutes:
 
     async def playbook(self, http: Request) -> Response:
         try:
-            text = await self._server.fetch_playbook(http.path_params["hash"])
+            text = await self._server.fetch_playbook(http.path_params["hash"], _get_tenant(http))
         except NoetlError as error:
             return make_error_problem(error)
         return Response(text, media_type="text/yaml")
 
     async def manifest(self, http: Request) -> Response:
         try:
-            parts = await self._server.list_manifest_parts(http.path_params["id"])
+            parts = await self._server.list_manifest_parts(
+                http.path_params["id"], _get_tenant(http)
+            )
         except NoetlError as error:
             return make_error_problem(error)
         return _make_json_response(codec.encode(parts))
@@ -115,7 +121,8 @@ class WorkerRoutes:
         """The bytes of a small payload; 404 if it is not here."""
         ref_id = RefId(http.path_params["ref_id"])
         try:
-            payload = await self._server.payload(ref_id, http.query_params.get("uri", ""))
+            uri = http.query_params.get("uri", "")
+            payload = await self._server.payload(ref_id, uri, _get_tenant(http))
             if payload is None:
                 raise NotFound(f"no payload {ref_id}")
         except NoetlError as error:
@@ -126,7 +133,7 @@ class WorkerRoutes:
         """Store the body under the reference in the query. It is durable when it is answered."""
         try:
             reference = _read_reference(http.query_params.get("reference", ""))
-            await self._server.put_payload(reference, await http.body())
+            await self._server.put_payload(reference, await http.body(), _get_tenant(http))
         except NoetlError as error:
             return make_error_problem(error)
         return _make_json_response(b"{}")
@@ -136,7 +143,7 @@ class WorkerRoutes:
         execution_id = ExecutionId(http.path_params["execution_id"])
         try:
             uris = _read_addresses(await http.body())
-            orphans = await self._server.find_orphans(execution_id, uris)
+            orphans = await self._server.find_orphans(execution_id, uris, _get_tenant(http))
         except NoetlError as error:
             return make_error_problem(error)
         return _make_json_response(codec.encode(orphans))
@@ -144,7 +151,7 @@ class WorkerRoutes:
     async def credential(self, http: Request) -> Response:
         """The fields of a credential in clear text. No other route shows them."""
         try:
-            fields = await self._server.read_credential(http.path_params["name"])
+            fields = await self._server.read_credential(http.path_params["name"], _get_tenant(http))
         except NoetlError as error:
             return make_error_problem(error)
         return _make_json_response(codec.encode(fields))
@@ -152,7 +159,7 @@ class WorkerRoutes:
     async def put_logs(self, http: Request) -> Response:
         """Store parts of step logs. They are durable when it is answered."""
         try:
-            await self._server.put_logs(_read_logs(await http.body()))
+            await self._server.put_logs(_read_logs(await http.body()), _get_tenant(http))
         except NoetlError as error:
             return make_error_problem(error)
         return _make_json_response(b"{}")
@@ -168,6 +175,12 @@ class WorkerRoutes:
         router.add_plain("POST", "/api/worker/orphans/{execution_id}", self.orphans, work)
         router.add_plain("GET", "/api/worker/credentials/{name}", self.credential, work)
         router.add_plain("POST", "/api/worker/logs", self.put_logs, work)
+
+
+def _get_tenant(http: Request) -> Tenant:
+    """The tenant of the caller: never one that the request names."""
+    identity: Identity = http.scope[IDENTITY]
+    return identity.tenant
 
 
 def _check_pools(identity: Identity, request: ExchangeRequest) -> None:

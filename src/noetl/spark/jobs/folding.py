@@ -9,7 +9,6 @@ from noetl.engine.fold import evolve
 from noetl.engine.state import make_empty_execution
 from noetl.engine.summary import summarise_broken, summarise_execution
 from noetl.model import codec
-from noetl.model.ids import DEFAULT_TENANT
 from noetl.spark.jobs.event_rows import decode_events
 
 PROJECTIONS = pa.schema(
@@ -63,12 +62,9 @@ def _fold_events(
         for event in decode_events(events):
             state = evolve(state, event)
     except Exception as error:  # every error becomes the status of the execution
-        return {
-            "tenant": DEFAULT_TENANT,
-            **summarise_broken(state, f"{type(error).__name__}: {error}"),
-        }
+        return summarise_broken(state, f"{type(error).__name__}: {error}")
     if state.playbook in unreadable:
-        return {"tenant": DEFAULT_TENANT, **summarise_broken(state, unreadable[state.playbook])}
+        return summarise_broken(state, unreadable[state.playbook])
     row = summarise_execution(state)
     parent, retry_of = _parse_id(row["parent"]), _parse_id(row["retry_of"])
     return {**row, "parent": parent, "retry_of": retry_of}

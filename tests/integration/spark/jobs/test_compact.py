@@ -131,9 +131,9 @@ def test_reads_of_one_execution_find_it_in_its_file(log: str, lake: LakeStore) -
             )
             == events[:3]
         )
-        assert await stores.payloads.find_orphans(one, ["noetl://execution/1/result/a/b"]) == [
-            "noetl://execution/1/result/a/b"
-        ]
+        assert await stores.payloads.find_orphans(
+            DEFAULT_TENANT, one, ["noetl://execution/1/result/a/b"]
+        ) == ["noetl://execution/1/result/a/b"]
 
     with_log(log, lake, work)
 

@@ -16,7 +16,14 @@ from noetl.log.tables import MemoryDatabase
 from noetl.metrics import Metrics
 from noetl.model.commands import Command, Scope
 from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequest
-from noetl.model.ids import DEFAULT_TENANT, ActivationId, CommandId, ExecutionId, shard_of
+from noetl.model.ids import (
+    DEFAULT_TENANT,
+    ActivationId,
+    CommandId,
+    ExecutionId,
+    Tenant,
+    shard_of,
+)
 from noetl.server.streams import routes as sse
 from noetl.server.streams.live import (
     LiveObserver,
@@ -137,7 +144,8 @@ class LostWorkers(QueueMemory):
         super().__init__(MemoryDatabase(make_shard_rows(4), SteppedClock()))
         self.gone: list[str] = []
 
-    async def end_leases(self, worker: str) -> int:
+    async def end_leases(self, worker: str, tenant: Tenant | None = None) -> int:
+        assert tenant == DEFAULT_TENANT
         self.gone.append(worker)
         return 0
 
@@ -156,13 +164,13 @@ async def test_a_worker_is_lost_with_its_last_connection() -> None:
     workers, queue = NotedWorkers(), LostWorkers()
     here = Presence(workers, queue, BusMemory(), 4, "s", Metrics(), grace=0.02)
     one, two = ("127.0.0.1", 1), ("127.0.0.1", 2)
-    here.note_request(exchange(), one)
-    here.note_request(exchange(), two)
+    here.note_request(DEFAULT_TENANT, exchange(), one)
+    here.note_request(DEFAULT_TENANT, exchange(), two)
     here.forget_connection(one)
     await asyncio.sleep(0.05)
     assert queue.gone == []
     here.forget_connection(two)
-    here.note_request(exchange(), one)  # back in time
+    here.note_request(DEFAULT_TENANT, exchange(), one)  # back in time
     await asyncio.sleep(0.05)
     assert queue.gone == []
     here.forget_connection(one)
@@ -175,8 +183,8 @@ async def test_a_worker_is_lost_with_its_last_connection() -> None:
 async def test_connections_that_end_with_the_server_say_nothing() -> None:
     workers, queue = NotedWorkers(), LostWorkers()
     here = Presence(workers, queue, BusMemory(), 4, "s", Metrics(), grace=0.01)
-    here.note_request(exchange(), ("127.0.0.1", 1))
-    here.note_request(exchange("v"), ("127.0.0.1", 2))
+    here.note_request(DEFAULT_TENANT, exchange(), ("127.0.0.1", 1))
+    here.note_request(DEFAULT_TENANT, exchange("v"), ("127.0.0.1", 2))
     here.forget_connection(("127.0.0.1", 2))
     here.close()
     here.forget_connection(("127.0.0.1", 1))
