@@ -12,6 +12,9 @@ import pytest
 from noetl.accounts.memory import TokensMemory
 from noetl.accounts.port import TokenStore
 from noetl.accounts.postgres import TokensPostgres
+from noetl.accounts.tenants import TenantStore
+from noetl.accounts.tenants_memory import TenantsMemory
+from noetl.accounts.tenants_postgres import TenantsPostgres
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
 from noetl.bus.postgres import BusPostgres
@@ -36,6 +39,7 @@ from noetl.log.snapshots.port import SnapshotStore
 from noetl.log.step_logs.port import StepLogStore
 from noetl.log.stores import Stores
 from noetl.log.tables import MemoryDatabase
+from noetl.log.tenant_usage.port import UsageMeter
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database as Postgres
 from noetl.postgres.pool import connect
@@ -74,6 +78,7 @@ class PortWorld:
     presence: WorkerDirectory
     state: PlaybookStateStore
     snapshots: SnapshotStore
+    usage: UsageMeter
     leases: Leases
     bus: Bus
     results: ResultStore
@@ -82,6 +87,7 @@ class PortWorld:
     schedules: Schedules
     hooks: Hooks
     tokens: TokenStore
+    tenants: TenantStore
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -106,6 +112,7 @@ async def memory() -> AsyncIterator[PortWorld]:
         schedules=SchedulesMemory(stores.log, stores.inbox, clock),
         hooks=HooksMemory(clock),
         tokens=TokensMemory(clock),
+        tenants=TenantsMemory(clock),
         clock=clock,
     )
 
@@ -137,6 +144,7 @@ do $$ declare name text; begin
             and c.relname not in ('schema_version', 'execution_shard')
     loop execute 'delete from ' || name; end loop;
     update noetl.execution_shard set owner = null, epoch = 0, last_seq = 0;
+    insert into noetl.tenant (tenant, name, created_at) values (1, 'default', pg_catalog.now());
     delete from standstill.clock;
 end $$
 """
@@ -169,6 +177,7 @@ async def postgres() -> AsyncIterator[PortWorld]:
                 schedules=SchedulesPostgres(database, SHARDS),
                 hooks=HooksPostgres(database),
                 tokens=TokensPostgres(database),
+                tenants=TenantsPostgres(database),
                 clock=clock,
                 database=database,
             )

@@ -102,6 +102,10 @@ GROUPS = {
     "token": CommandEntry(
         "tokens", "Tokens with which people, programs and workers call a server."
     ),
+    "tenant": CommandEntry(
+        "tenants",
+        "Groups of users who share an installation and see nothing of each other.",
+    ),
     "state": CommandEntry(
         "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."
     ),
@@ -128,6 +132,7 @@ ALL_MODULES = (
     "catalog",
     "credentials",
     "tokens",
+    "tenants",
     "state",
     "schedules",
     "hooks",

@@ -23,6 +23,7 @@ ABOUT = """Tokens with which people, programs and workers call a server.
 Commands and workers on the machine of the server need none: its home has tokens of its own, which only its user can read.
 Elsewhere, set NOETL_TOKEN.
 """
+TENANT_HELP = "for administrators of the installation: of this tenant"
 ROLE_HELP = "viewer, operator, author, admin or worker; may be repeated"
 MICROS_PER_SECOND = 1_000_000
 NEVER = "-"
@@ -47,6 +48,7 @@ def create(
         str | None,
         typer.Option("--expires", metavar="IN", help="12h, 90d; without it, it does not expire"),
     ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help=TENANT_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token and print it. It is shown only now: the server stores its sum.
@@ -62,7 +64,13 @@ def create(
 
     Example: NOETL_TOKEN=$(noetl token create ci --role operator --expires 90d)
     """
-    wanted = {"name": name, "roles": roles, "pools": pools, "lifetime_s": _read_lifetime(expires)}
+    wanted = {
+        "name": name,
+        "roles": roles,
+        "pools": pools,
+        "lifetime_s": _read_lifetime(expires),
+        "tenant": tenant,
+    }
     row = run_with_client(lambda client: client.create_token(**wanted))
     if as_json:
         say_json(row)
@@ -74,9 +82,12 @@ def create(
     print(note, file=sys.stderr)
 
 
-def list_tokens(as_json: AsJson = False) -> None:
+def list_tokens(
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help=TENANT_HELP)] = None,
+    as_json: AsJson = False,
+) -> None:
     """List tokens: what they are for, never their texts."""
-    rows = run_with_client(lambda client: client.list_tokens())
+    rows = run_with_client(lambda client: client.list_tokens(tenant))
     if as_json:
         say_json(rows)
     elif not rows:
@@ -89,10 +100,11 @@ def list_tokens(as_json: AsJson = False) -> None:
 
 def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="as noetl token list shows it")],
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help=TENANT_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token for good, and the sessions of browsers that were opened with it. Servers refuse it within five seconds."""
-    row = run_with_client(lambda client: client.revoke_token(token_id))
+    row = run_with_client(lambda client: client.revoke_token(token_id, tenant))
     say_row(row, f"token {row['token_id']} of {row['name']} is revoked", as_json=as_json)
 
 

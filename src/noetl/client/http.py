@@ -31,6 +31,7 @@ from noetl.model.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    QuotaExceeded,
     Unavailable,
 )
 from noetl.model.ids import ExecutionId, Tenant
@@ -146,13 +147,31 @@ class HttpClient:
     async def create_token(self, **wanted: Any) -> Row:
         return await self._post_json("/api/tokens", wanted)
 
-    async def list_tokens(self) -> list[Row]:
-        page = await self._get_json("/api/tokens")
+    async def list_tokens(self, tenant: str | None = None) -> list[Row]:
+        page = await self._get_json("/api/tokens", tenant=tenant)
         rows: list[Row] = page["tokens"]
         return rows
 
-    async def revoke_token(self, token_id: str) -> Row:
-        return await self._delete_json(f"/api/tokens/{quote(token_id, safe='')}")
+    async def revoke_token(self, token_id: str, tenant: str | None = None) -> Row:
+        of_tenant = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
+        return await self._delete_json(f"/api/tokens/{quote(token_id, safe='')}{of_tenant}")
+
+    # -- tenants --
+
+    async def create_tenant(self, name: str) -> Row:
+        return await self._post_json("/api/tenants", {"name": name})
+
+    async def list_tenants(self) -> list[Row]:
+        rows: list[Row] = (await self._get_json("/api/tenants"))["tenants"]
+        return rows
+
+    async def get_tenant(self, name: str) -> Row:
+        return await self._get_json(f"/api/tenants/{quote(name, safe='')}")
+
+    async def set_tenant_quotas(self, name: str, quotas: Row) -> Row:
+        path = f"/api/tenants/{quote(name, safe='')}/quotas"
+        answer: Row = _read_json(await self._send_request("PUT", path, json=quotas))
+        return answer
 
     async def make_login_path(self) -> str:
         link = await self._post_json("/api/session/links")
@@ -624,6 +643,7 @@ def _choose_error_type(status: int) -> type[NoetlError]:
         404: NotFound,
         409: Conflict,
         410: Expired,
+        429: QuotaExceeded,
     }
     if status in errors:
         return errors[status]

@@ -112,11 +112,28 @@ class LocalClient:
     async def create_token(self, **wanted: Any) -> Row:
         return to_row(await self._services.accounts.create_token(LOCAL_IDENTITY, **wanted))
 
-    async def list_tokens(self) -> list[Row]:
-        return to_rows((await self._services.accounts.list_tokens(LOCAL_IDENTITY)).tokens)
+    async def list_tokens(self, tenant: str | None = None) -> list[Row]:
+        found = await self._services.accounts.list_tokens(LOCAL_IDENTITY, tenant)
+        return to_rows(found.tokens)
 
-    async def revoke_token(self, token_id: str) -> Row:
-        return to_row(await self._services.accounts.revoke_token(LOCAL_IDENTITY, token_id))
+    async def revoke_token(self, token_id: str, tenant: str | None = None) -> Row:
+        revoke = self._services.accounts.revoke_token
+        return to_row(await revoke(LOCAL_IDENTITY, token_id, tenant))
+
+    # -- tenants --
+
+    async def create_tenant(self, name: str) -> Row:
+        return to_row(await self._services.tenants.create(LOCAL_IDENTITY, name))
+
+    async def list_tenants(self) -> list[Row]:
+        return to_rows((await self._services.tenants.list_all(LOCAL_IDENTITY)).tenants)
+
+    async def get_tenant(self, name: str) -> Row:
+        return to_row(await self._services.tenants.get(LOCAL_IDENTITY, name))
+
+    async def set_tenant_quotas(self, name: str, quotas: Row) -> Row:
+        limits = (quotas["running"], quotas["queued"], quotas["bytes"])
+        return to_row(await self._services.tenants.set_quotas(LOCAL_IDENTITY, name, *limits))
 
     # -- state between executions --
 

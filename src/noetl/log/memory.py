@@ -13,6 +13,7 @@ from noetl.log.snapshots.memory import SnapshotsMemory
 from noetl.log.step_logs.memory import StepLogsMemory
 from noetl.log.stores import Stores
 from noetl.log.tables import MemoryDatabase
+from noetl.log.tenant_usage.memory import UsageMemory
 
 
 def make_memory_stores(database: MemoryDatabase) -> Stores:
@@ -28,4 +29,5 @@ def make_memory_stores(database: MemoryDatabase) -> Stores:
         presence=PresenceMemory(database),
         state=PlaybookStateMemory(database),
         snapshots=SnapshotsMemory(database),
+        usage=UsageMemory(database),
     )

@@ -17,6 +17,7 @@ from noetl.log.queue.postgres import SWEEP_EVERY_RUNS, QueuePostgres
 from noetl.log.snapshots.postgres import SnapshotsPostgres
 from noetl.log.step_logs.postgres import StepLogsPostgres
 from noetl.log.stores import Stores
+from noetl.log.tenant_usage.postgres import UsagePostgres
 from noetl.postgres.pool import Database
 
 
@@ -46,4 +47,5 @@ def make_postgres_stores(
         presence=PresencePostgres(database),
         state=PlaybookStatePostgres(database),
         snapshots=SnapshotsPostgres(database),
+        usage=UsagePostgres(database),
     )

@@ -13,6 +13,7 @@ from noetl.log.projections.port import Projections
 from noetl.log.queue.port import CommandQueue
 from noetl.log.snapshots.port import SnapshotStore
 from noetl.log.step_logs.port import StepLogStore
+from noetl.log.tenant_usage.port import UsageMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +31,4 @@ class Stores:
     presence: WorkerDirectory
     state: PlaybookStateStore
     snapshots: SnapshotStore
+    usage: UsageMeter

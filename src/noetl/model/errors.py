@@ -23,6 +23,7 @@ NoetlError
 ├── Stale                   another attempt has taken the command
 ├── NotAuthenticated        a request without a valid token
 ├── NotPermitted            the caller has no role that may do this
+├── QuotaExceeded           a tenant uses as much as its quota allows: nothing was started
 ├── NotSigned               a call of a hook without the signature it needs
 │                           (server.services.hooks)
 ├── ExecutionFailed         an execution that a client waits for did not complete (client.errors)
@@ -133,6 +134,12 @@ class NotPermitted(NoetlError):
     """The caller may not do this."""
 
     code = "NOT_PERMITTED"
+
+
+class QuotaExceeded(NoetlError):
+    """A tenant uses as much as its quota allows. Nothing was started."""
+
+    code = "QUOTA_EXCEEDED"
 
 
 class Fenced(NoetlError):

@@ -73,6 +73,15 @@ def require(identity: Identity, *permissions: Permission) -> None:
     )
 
 
+def require_installation(identity: Identity) -> None:
+    """Raise `NotPermitted` unless the caller belongs to the tenant of the installation."""
+    if identity.tenant != DEFAULT_TENANT:
+        raise NotPermitted(
+            f"{identity.name} belongs to a tenant, and this is about the whole installation",
+            hint="ask an administrator of the installation",
+        )
+
+
 def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "no role"
 

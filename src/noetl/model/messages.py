@@ -15,6 +15,11 @@ from noetl.model.reference import Lifetime, Reference
 MAX_CHOSEN_ITEMS = 200  # items of one loop that a retry can be limited to
 
 
+def make_stored_key(start_key: str) -> str:
+    """A start key as it is stored, together with the start keys of children."""
+    return f"key:{start_key}"
+
+
 class RetryChoice(Struct, frozen=True, omit_defaults=True):
     """The part of an ended execution that a retry runs again: loops by name, or items of loops by
     index. What is left out stays as it ended."""
@@ -58,7 +63,7 @@ class Start(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="start"):
         """The start key of a request as it is stored, together with the start keys of children."""
         if self.start_key is None:
             return None
-        return f"key:{self.start_key}"
+        return make_stored_key(self.start_key)
 
 
 class Admitted(Struct, frozen=True, omit_defaults=True, kw_only=True, tag="admitted"):

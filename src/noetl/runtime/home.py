@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from noetl import settings
 from noetl.accounts.postgres import TokensPostgres
+from noetl.accounts.tenants_postgres import TenantsPostgres
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.embedded import Dsns, ensure, stop
@@ -51,6 +52,7 @@ class HomePorts:
     schedules: SchedulesPostgres
     hooks: HooksPostgres
     tokens: TokensPostgres
+    tenants: TenantsPostgres
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
@@ -95,6 +97,7 @@ async def open_home(
             schedules=SchedulesPostgres(database, count),
             hooks=HooksPostgres(database),
             tokens=TokensPostgres(database),
+            tenants=TenantsPostgres(database),
             clock=SystemClock(),
             shards=count,
             control=connected.dsns.control,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from noetl.server.accounts.service import AccountService
     from noetl.server.credentials.service import CredentialService
     from noetl.server.inspection.service import InspectionService
+    from noetl.server.tenants.service import TenantService
 
 
 class LocalServices:
@@ -56,7 +57,13 @@ class LocalServices:
 
         tokens = self._ports.tokens
         known = authenticator.Authenticator(tokens, self._ports.clock)
-        return service.AccountService(tokens, known)
+        return service.AccountService(tokens, known, self._ports.tenants)
+
+    @cached_property
+    def tenants(self) -> "TenantService":
+        from noetl.server.tenants.service import TenantService  # for one group of commands
+
+        return TenantService(self._ports.tenants, self._ports.stores.usage)
 
     @cached_property
     def executions(self) -> ExecutionService:
@@ -132,7 +139,9 @@ class LocalServices:
     def hooks(self) -> HookService:
         server = self._server
         reveal = self.credentials.reveal
-        return HookService(self._ports.hooks, server.playbooks, server.requests, reveal)
+        return HookService(
+            self._ports.hooks, server.playbooks, server.requests, reveal, self._ports.tenants
+        )
 
     @cached_property
     def signals(self) -> SignalService:

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from noetl.accounts.port import TokenStore
+from noetl.accounts.tenants import TenantStore
 from noetl.bus.port import Bus
 from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, Vault
@@ -50,6 +51,8 @@ from noetl.server.state.service import PlaybookStateService
 from noetl.server.streams.live import LiveObserver, LiveUpdates
 from noetl.server.streams.service import StreamService
 from noetl.server.templates.service import RenderService
+from noetl.server.tenants.quotas import QuotaGuard
+from noetl.server.tenants.service import TenantService
 from noetl.server.variables.service import VariableService
 from noetl.server.workers.presence import Presence
 from noetl.server.workers.routes import WorkerRoutes
@@ -72,6 +75,7 @@ class ServerPorts:
     schedules: Schedules
     hooks: Hooks
     tokens: TokenStore
+    tenants: TenantStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ def assemble_node(
     live = LiveUpdates()
     observer = LiveObserver(live, metrics, settings.shards)
     credential_service = CredentialService(ports.vault, ports.keys)
+    quotas = QuotaGuard(ports.tenants, ports.stores.usage)
     server = Server(
         ports.stores,
         ports.leases,
@@ -126,6 +131,7 @@ def assemble_node(
         jobs=jobs,
         observer=observer,
         worker_locks=worker_locks,
+        quotas=quotas,
     )
     presence = Presence(
         ports.stores.presence,
@@ -140,7 +146,7 @@ def assemble_node(
     results_ = None if open_results is None else _open_once(partial(open_results, server))
     authenticator = Authenticator(ports.tokens, ports.clock)
     services = make_services(
-        server, ports, live, metrics, playbooks, credential_service, results_, authenticator
+        server, ports, live, metrics, playbooks, credential_service, results_, authenticator, quotas
     )
     app = create_app(services, metrics, worker_routes, authenticator)
     return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
@@ -155,6 +161,7 @@ def make_services(
     credential_service: CredentialService,
     results_: OpenResults | None,
     authenticator: Authenticator,
+    quotas: QuotaGuard,
 ) -> Services:
     stores = ports.stores
     access = Access(stores.log)
@@ -183,7 +190,11 @@ def make_services(
         signals=SignalService(stores.inbox, server.requests, access),
         schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
         hooks=HookService(
-            ports.hooks, server.playbooks, server.requests, credential_service.reveal
+            ports.hooks,
+            server.playbooks,
+            server.requests,
+            credential_service.reveal,
+            ports.tenants,
         ),
         playbook_state=PlaybookStateService(stores.state, playbooks),
         queue=QueueService(stores.queue, stores.presence),
@@ -206,7 +217,8 @@ def make_services(
             metrics,
             _make_availability_check(keeper.new_id),
         ),
-        accounts=AccountService(ports.tokens, authenticator),
+        accounts=AccountService(ports.tokens, authenticator, ports.tenants),
+        tenants=TenantService(ports.tenants, stores.usage, quotas),
     )
 
 

@@ -42,6 +42,7 @@ def make_server_ports(ports: HomePorts) -> ServerPorts:
         schedules=ports.schedules,
         hooks=ports.hooks,
         tokens=ports.tokens,
+        tenants=ports.tenants,
     )
 
 

@@ -46,6 +46,7 @@ from noetl.server.logs.step_logs import StepLogWriter
 from noetl.server.observer import CommitObserver, NoObserver
 from noetl.server.results.expiry import check_not_expired
 from noetl.server.settings import ServerSettings
+from noetl.server.tenants.quotas import QuotaGuard
 from noetl.server.workers.exchange import Exchange
 from noetl.server.workers.handoff import WaitingWorkers
 from noetl.triggers.port import Schedules
@@ -81,11 +82,12 @@ class Server:
         jobs: Mapping[str, Run] | None = None,
         observer: CommitObserver | None = None,
         worker_locks: WorkerLiveness | None = None,
+        quotas: QuotaGuard | None = None,
     ) -> None:
         """With `schedules`, this server starts their executions. `jobs` over the log run hourly.
 
         The `observer` is told of everything that this server commits. `worker_locks` show which
-        workers of this machine are gone.
+        workers of this machine are gone. `quotas` refuses starts.
         """
         observer = observer or NoObserver()
         self._log = stores.log
@@ -112,6 +114,7 @@ class Server:
             self.states,
             self.keeper.new_id,
             settings.shards,
+            quotas,
         )
         self._exchange = Exchange(
             stores.inbox,

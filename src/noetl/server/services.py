@@ -23,6 +23,7 @@ from noetl.server.signals.service import SignalService
 from noetl.server.state.service import PlaybookStateService
 from noetl.server.streams.service import StreamService
 from noetl.server.templates.service import RenderService
+from noetl.server.tenants.service import TenantService
 from noetl.server.variables.service import VariableService
 
 
@@ -50,3 +51,4 @@ class Services:
     usage: UsageService
     health: HealthService
     accounts: AccountService
+    tenants: TenantService

@@ -11,18 +11,20 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from noetl.accounts.memory import TokensMemory
+from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
 from noetl.log.memory import make_memory_stores
 from noetl.log.tables import MemoryDatabase
+from noetl.model.errors import Conflict
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.model.ids import Tenant
 from noetl.pipeline.output.reading import StoredResults
 from noetl.results.port import ResultStore
+from noetl.results.tiers.kv import BlobServers
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.runtime.home import open_home
 from noetl.runtime.listening import format_address, open_listener
@@ -85,7 +87,7 @@ def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> S
     return ServerPorts(
         stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
         VaultMemory(clock), KeyFile(home), SchedulesMemory(stores.log, stores.inbox, clock), HooksMemory(clock),
-        TokensMemory(clock),
+        TokensMemory(clock), TenantsMemory(clock),
     )  # fmt: skip
 
 
@@ -105,12 +107,16 @@ class ApiServer:
 
     async def make_foreign_header(self) -> dict[str, str]:
         """The header of an administrator of another tenant."""
-        stranger = replace(LOCAL_IDENTITY, tenant=Tenant(LOCAL_IDENTITY.tenant + 1), name="mallory")
-        made = await self.node.services.accounts.create_token(stranger, "mallory", ["admin"])
-        return {"Authorization": f"Bearer {made.token}"}
+        return {"Authorization": f"Bearer {await self.make_foreign_token('admin')}"}
 
-    def open_channel(self) -> HttpChannel:
-        return HttpChannel([self.url], TOKENS.get)
+    async def make_foreign_token(self, *roles: str, tenant: str = "mallory") -> str:
+        """The text of a token of another tenant, which is made if it is not there."""
+        with suppress(Conflict):
+            await self.node.services.tenants.create(LOCAL_IDENTITY, tenant)
+        return await self.make_token(*roles, tenant=tenant)
+
+    def open_channel(self, token: str | None = None) -> HttpChannel:
+        return HttpChannel([self.url], TOKENS.get if token is None else lambda url: token)
 
     async def register(self, text: str) -> None:
         answer = await self.http.post(
@@ -173,7 +179,7 @@ async def run_api_server(
     name: str = "s1",
     several: bool = False,
     store: ResultStore | None = None,
-    open_store: Callable[[Server], ResultStore] | None = None,
+    open_store: Callable[[BlobServers], ResultStore] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiServer]:
     """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
@@ -182,9 +188,10 @@ async def run_api_server(
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
 
     def open_results(server: Server, tenant: Tenant) -> StoredResults:
-        found = store if open_store is None else open_store(server)
+        payloads = TenantPayloads(server, tenant)
+        found = store if open_store is None else open_store(payloads)
         assert found is not None
-        return StoredResults(found, TenantPayloads(server, tenant).list_manifest_parts)
+        return StoredResults(found, payloads.list_manifest_parts)
 
     has_store = store is not None or open_store is not None
     node = assemble_node(
@@ -226,10 +233,15 @@ async def run_api_server_on_postgres(
 
 @asynccontextmanager
 async def run_worker(
-    here: ApiServer, name: str = "w1", slots: int = 4, store: ResultStore | None = None
+    here: ApiServer,
+    name: str = "w1",
+    slots: int = 4,
+    store: ResultStore | None = None,
+    token: str | None = None,
+    incarnation: str = "1",
 ) -> AsyncIterator[Worker]:
-    channel = here.open_channel()
-    settings = WorkerSettings(worker_id=name, incarnation="1", slots=slots)
+    channel = here.open_channel(token)
+    settings = WorkerSettings(worker_id=name, incarnation=incarnation, slots=slots)
     stored = StoredCredentials(channel)
     worker = Worker(
         channel,

@@ -26,6 +26,7 @@ PUBLIC = {
     ("POST", "/api/session"),  # signs in
     ("DELETE", "/api/session"),  # signs out
     ("POST", "/api/hooks/{name}"),  # has a signature instead of a token
+    ("POST", "/api/tenants/{tenant}/hooks/{name}"),  # the same
 }
 # Which permission each route needs. A route that is not here fails the test.
 READ, OPERATE, WRITE = Permission.READ, Permission.OPERATE, Permission.WRITE
@@ -38,6 +39,10 @@ NEEDS: dict[str, Permission | tuple[Permission, ...]] = {
     "POST /api/tokens": ADMINISTER,
     "GET /api/tokens": ADMINISTER,
     "DELETE /api/tokens/{token_id}": ADMINISTER,
+    "POST /api/tenants": ADMINISTER,
+    "GET /api/tenants": ADMINISTER,
+    "GET /api/tenants/{tenant}": ADMINISTER,
+    "PUT /api/tenants/{tenant}/quotas": ADMINISTER,
     "POST /api/credentials": ADMINISTER,
     "POST /api/credentials/rewrap": ADMINISTER,
     "GET /api/credentials": WRITE,
@@ -232,6 +237,7 @@ def make_body(path: str) -> dict[str, Any]:
     """A body that the route accepts: a refusal must not be one of the body."""
     bodies: dict[str, dict[str, Any]] = {
         "/api/tokens": {"name": "x", "roles": ["viewer"]},
+        "/api/tenants": {"name": "x"},
         "/api/credentials": {"name": "x", "kind": "bearer", "data": {"token": "t"}},
         "/api/catalog/register": {"content": NOOP},
         "/api/execute": {"path": "tests/simple"},

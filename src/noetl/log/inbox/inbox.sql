@@ -30,6 +30,9 @@ from (
         with ordinality u (execution_id, shard, tenant, key, playbook, workload, body, n)
     order by u.tenant, u.key, u.n) s;
 
+-- name: find_started
+select execution_id from noetl.start_key where tenant = :tenant and key = :key;
+
 -- name: post_message
 insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
 select :shard::int, :execution_id::bigint, :key::text, :kind::text, :command_id::text, :body::bytea, now()

@@ -47,6 +47,9 @@ class InboxMemory:
         db.pin_and_start(start, workload)
         return start.execution_id
 
+    async def find_started(self, tenant: Tenant, start_key: str) -> ExecutionId | None:
+        return self._db.start_keys.get((tenant, start_key))
+
     async def post_message(self, execution_id: ExecutionId, message: Message) -> bool:
         if message.key in self._db.get_execution_rows(execution_id).keys:
             return False

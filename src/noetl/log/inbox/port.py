@@ -46,6 +46,10 @@ class Inbox(Protocol):
         """Start an execution. A known start key returns the id of the earlier execution."""
         ...
 
+    async def find_started(self, tenant: Tenant, start_key: str) -> ExecutionId | None:
+        """The execution that this start key has started, if it has started one."""
+        ...
+
     async def post_message(self, execution_id: ExecutionId, message: Message) -> bool:
         """Put a message into the inbox. False if its key was there already."""
         ...

@@ -18,7 +18,7 @@ from noetl.model import codec
 from noetl.model.errors import InvalidInput
 from noetl.model.events import Ending
 from noetl.model.ids import ExecutionId, Micros, Tenant, TimerId, shard_of
-from noetl.model.messages import Message, Report, Start, StoredRef
+from noetl.model.messages import Message, Report, Start, StoredRef, make_stored_key
 from noetl.postgres.arrays import format_numbers
 from noetl.postgres.pool import CallBatcher, Database
 from noetl.postgres.queries import load_queries
@@ -92,6 +92,12 @@ class InboxPostgres:
         )
         started = {row["n"]: to_execution_id(row["execution_id"]) for row in rows}
         return [started[number] for number in range(1, len(requests) + 1)]
+
+    async def find_started(self, tenant: Tenant, start_key: str) -> ExecutionId | None:
+        rows = await self._main.read(
+            _SQL["find_started"], tenant=tenant, key=make_stored_key(start_key)
+        )
+        return to_execution_id(rows[0]["execution_id"]) if rows else None
 
     async def post_message(self, execution_id: ExecutionId, message: Message) -> bool:
         body = codec.encode(message)

@@ -107,6 +107,18 @@ begin
     where l.ref in (select s.ref_id from stored s);
 end $$;
 
+-- The bytes of the results of each tenant that have not expired, in several rows so that writers do not wait for each other: an append
+-- holds the rows of its shards, and writes only those (slot: the shard). A server that does not own an execution has rows of its own
+-- connection (slots from 2000), and the one that judges has the slot 3000. Their sum counts; one row may be negative.
+create table noetl.tenant_bytes (
+    tenant int not null,
+    slot   int not null,
+    bytes  bigint not null,
+    primary key (tenant, slot)
+) with (fillfactor = 20, autovacuum_vacuum_threshold = 1000);
+insert into noetl.tenant_bytes (tenant, slot, bytes)
+select r.tenant, 3000, sum(r.bytes) from noetl.result_ref r where r.expired_at is null and r.bytes is not null group by r.tenant;
+
 -- A report of a worker of another tenant is stale, as for a command that is not there.
 drop function noetl.accept;
 drop function noetl.is_reported;
@@ -141,13 +153,17 @@ begin
     if held.status <> 'leased' then
         return noetl.is_reported(in_tenant, in_exec, in_command, in_attempt, event_key);
     end if;
-    insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id, inputs,
-                                  payload, at)
-    select r.id, held.tenant, in_exec, r.tier, r.uri, r.sha256, r.bytes, r.rows, r.format, r.parent, r.inputs::bigint[], r.payload,
-           now()
-    from unnest(r_id, r_tier, r_uri, r_sha256, r_bytes, r_rows, r_format, r_parent, r_inputs, r_payload)
-        r (id, tier, uri, sha256, bytes, rows, format, parent, inputs, payload)
-    on conflict do nothing;
+    with stored as (
+        insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id, inputs,
+                                      payload, at)
+        select r.id, held.tenant, in_exec, r.tier, r.uri, r.sha256, r.bytes, r.rows, r.format, r.parent, r.inputs::bigint[],
+               r.payload, now()
+        from unnest(r_id, r_tier, r_uri, r_sha256, r_bytes, r_rows, r_format, r_parent, r_inputs, r_payload)
+            r (id, tier, uri, sha256, bytes, rows, format, parent, inputs, payload)
+        on conflict do nothing returning bytes)
+    insert into noetl.tenant_bytes as b (tenant, slot, bytes)
+    select held.tenant, 2000 + pg_backend_pid() % 64, sum(s.bytes) from stored s where s.bytes > 0 having count(*) > 0
+    on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes;
     insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
     values (held.shard, in_exec, report_key, 'report', in_command, in_body, now());
     if ends then
@@ -157,3 +173,29 @@ begin
     end if;
     return true;
 end $$;
+
+select noetl.replace_in_function('append', $part$            where verdict[u.part] = 0 order by u.id, u.part)
+        insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id,
+                                      part_seq, inputs, payload, at)
+        select r.id, r.tenant, r.exec, r.tier, r.uri, r.sha256, r.bytes, r.rows, r.format, r.parent,
+               case when p_count[r.part] > 0 then last_seq[r.part] end, r.inputs::bigint[], r.payload, now() from r
+        where not exists (select from noetl.result_ref x where x.ref_id = r.id);$part$,
+    $part$            where verdict[u.part] = 0 order by u.id, u.part),
+        stored as (
+            insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id,
+                                          part_seq, inputs, payload, at)
+            select r.id, r.tenant, r.exec, r.tier, r.uri, r.sha256, r.bytes, r.rows, r.format, r.parent,
+                   case when p_count[r.part] > 0 then last_seq[r.part] end, r.inputs::bigint[], r.payload, now() from r
+            where not exists (select from noetl.result_ref x where x.ref_id = r.id)
+            returning ref_id)
+        insert into noetl.tenant_bytes as b (tenant, slot, bytes)
+        select r.tenant, p_shard[r.part], sum(r.bytes) from stored s join r on r.id = s.ref_id
+        where r.bytes > 0 group by r.tenant, p_shard[r.part] order by r.tenant, p_shard[r.part]
+        on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes;$part$);
+
+select noetl.replace_in_function('judge', $part$from gone g where r.ref_id = g.ref_id returning r.ref_id)$part$,
+    $part$from gone g where r.ref_id = g.ref_id returning r.ref_id, r.tenant, r.bytes),
+    freed as (
+        insert into noetl.tenant_bytes as b (tenant, slot, bytes)
+        select m.tenant, 3000, -sum(m.bytes) from marked m where m.bytes > 0 group by m.tenant
+        on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes)$part$);

@@ -7,9 +7,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from noetl.accounts.port import NewToken, StoredToken, TokenFields, TokenKind, TokenStore
+from noetl.accounts.tenants import StoredTenant, TenantStore
 from noetl.accounts.texts import RANDOM_BYTES, make_token_text, read_token_id, sum_token
 from noetl.model.errors import InvalidInput, NotFound, NotPermitted
-from noetl.model.identity import ROLES, Identity, Permission, needs
+from noetl.model.identity import ROLES, Identity, Permission, needs, require_installation
 from noetl.server.accounts.authenticator import (
     Authenticator,
     CachedCaller,
@@ -18,6 +19,7 @@ from noetl.server.accounts.authenticator import (
 )
 from noetl.server.accounts.views import CreatedTokenView, TokensView, TokenView, make_token_view
 from noetl.server.http.structs import extend_view
+from noetl.server.tenants.service import find_named
 
 LINK_LIFETIME_S = 120
 SESSION_LIFETIME_S = 12 * 3600
@@ -35,9 +37,12 @@ class OpenedSession(Struct, frozen=True):
 
 
 class AccountService:
-    def __init__(self, tokens: TokenStore, authenticator: Authenticator) -> None:
+    def __init__(
+        self, tokens: TokenStore, authenticator: Authenticator, tenants: TenantStore
+    ) -> None:
         self._tokens = tokens
         self._authenticator = authenticator
+        self._tenants = tenants
 
     # -- tokens --
 
@@ -49,14 +54,17 @@ class AccountService:
         roles: Iterable[str],
         pools: Iterable[str] | None = None,
         lifetime_s: int | None = None,
+        tenant: str | None = None,
     ) -> CreatedTokenView:
-        """Make a token. Its text is in this answer and nowhere else."""
+        """Make a token of the caller's tenant, or of the one with this name. Its text is in this
+        answer and nowhere else."""
+        owner = await self._find_tenant(identity, tenant)
         role_names = tuple(sorted(set(roles)))
         pool_names = None if pools is None else tuple(sorted(set(pools)))
         check_token_fields(name, role_names, pool_names, lifetime_s)
         fields = TokenFields(
             kind="api",
-            tenant=identity.tenant,
+            tenant=owner.tenant,
             name=name,
             roles=role_names,
             created_by=identity.name,
@@ -64,24 +72,39 @@ class AccountService:
             lifetime_s=lifetime_s,
         )
         text, stored = await self._store_token(fields)
-        return extend_view(CreatedTokenView, make_token_view(stored), token=text)
+        return extend_view(CreatedTokenView, make_token_view(stored, owner.name), token=text)
 
     @needs(Permission.ADMINISTER)
-    async def list_tokens(self, identity: Identity) -> TokensView:
-        tokens = await self._tokens.list_tokens(identity.tenant)
-        return TokensView([make_token_view(token) for token in tokens])
+    async def list_tokens(self, identity: Identity, tenant: str | None = None) -> TokensView:
+        owner = await self._find_tenant(identity, tenant)
+        tokens = await self._tokens.list_tokens(owner.tenant)
+        return TokensView([make_token_view(token, owner.name) for token in tokens])
 
     @needs(Permission.ADMINISTER)
-    async def revoke_token(self, identity: Identity, token_id: str) -> TokenView:
+    async def revoke_token(
+        self, identity: Identity, token_id: str, tenant: str | None = None
+    ) -> TokenView:
         """Revoke a token for good, and the sessions that were opened with it."""
-        revoked = await self._tokens.revoke_token(identity.tenant, token_id)
+        owner = await self._find_tenant(identity, tenant)
+        revoked = await self._tokens.revoke_token(owner.tenant, token_id)
         if revoked is None or revoked.kind != "api":
             raise NotFound(
                 f"no token {token_id[:MAX_NAME_CHARS]!r}",
                 hint="noetl token list shows those there are",
             )
         self._authenticator.forget_token(token_id)
-        return make_token_view(revoked)
+        return make_token_view(revoked, owner.name)
+
+    async def _find_tenant(self, identity: Identity, name: str | None) -> StoredTenant:
+        """The tenant of this name, or the caller's own. Only administrators of the installation
+        name others; to all others, each name but their own gives the same error."""
+        own = await self._tenants.find_tenant(identity.tenant)
+        if own is None:
+            raise NotPermitted(f"{identity.name} belongs to a tenant that is not there")
+        if name is None or name == own.name:
+            return own
+        require_installation(identity)
+        return await find_named(self._tenants, name)
 
     # -- sessions of browsers --
 

@@ -12,6 +12,7 @@ EXAMPLE_TOKEN_ID = "f3Qk0aLs9ZxY"
 class TokenView(View, frozen=True):
     token_id: Annotated[str, describe("no secret: it names the token", example=EXAMPLE_TOKEN_ID)]
     name: Annotated[str, describe("who uses it", example="ci")]
+    tenant: Annotated[str, describe("whose token it is", example="default")]
     roles: Annotated[list[str], describe(example=["operator"])]
     pools: Annotated[list[str] | None, describe("of a worker; null: all pools")]
     created_by: str
@@ -29,10 +30,11 @@ class TokensView(View, frozen=True):
     tokens: list[TokenView]
 
 
-def make_token_view(token: StoredToken) -> TokenView:
+def make_token_view(token: StoredToken, tenant: str) -> TokenView:
     return TokenView(
         token_id=token.token_id,
         name=token.name,
+        tenant=tenant,
         roles=list(token.roles),
         pools=None if token.pools is None else list(token.pools),
         created_by=token.created_by,

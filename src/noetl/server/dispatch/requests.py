@@ -6,6 +6,7 @@ accepted execution can run.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec import Struct, field
@@ -22,7 +23,7 @@ from noetl.log.inbox.port import Inbox
 from noetl.model import codec
 from noetl.model.approvals import APPROVAL_HINT as APPROVAL_HINT
 from noetl.model.approvals import is_approval, problem_with_approval
-from noetl.model.errors import Conflict, InvalidInput, NotFound
+from noetl.model.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, Tenant, shard_of
 from noetl.model.messages import (
     Cancel,
@@ -39,6 +40,7 @@ from noetl.playbook.plan import Plan
 from noetl.server.dispatch.pins import ChildPins
 from noetl.server.dispatch.playbooks import Playbooks, Version
 from noetl.server.dispatch.states import States, Unfoldable
+from noetl.server.tenants.quotas import QuotaGuard
 
 MAX_SIGNAL_BYTES = 8 * 1024
 
@@ -161,6 +163,7 @@ class Requests:
         states: States,
         new_id: Callable[[], ExecutionId],
         shards: int,
+        quotas: QuotaGuard | None = None,
     ) -> None:
         self._log = log
         self._inbox = inbox
@@ -170,6 +173,7 @@ class Requests:
         self._states = states
         self._new_id = new_id
         self._shards = shards
+        self._quotas = quotas
 
     # -- starting --
 
@@ -373,10 +377,37 @@ class Requests:
         return await self._playbooks.find_catalog_entry(path, version, tenant)
 
     async def write_start(self, start: Start, workload: dict[str, Any]) -> ExecutionId:
-        """Write a prepared start. A known `start_key` returns the execution that it started."""
-        execution_id = await self._inbox.start_execution(start, workload)
+        """Write a prepared start. A known `start_key` returns the execution that it started.
+
+        Raises `QuotaExceeded`, but not for a start that was accepted before.
+        """
+        try:
+            async with self._admit_start(start):
+                execution_id = await self._inbox.start_execution(start, workload)
+        except QuotaExceeded:
+            known = await self._find_started(start)
+            if known is None:
+                raise
+            execution_id = known
+        if self._quotas is not None and execution_id != start.execution_id:
+            self._quotas.forget_start(start.tenant, start.execution_id)
         await self._hint_owner(execution_id)
         return execution_id
+
+    async def check_quotas(self, tenant: Tenant) -> None:
+        """Raise `QuotaExceeded` if the tenant has no room for one more execution."""
+        if self._quotas is not None:
+            await self._quotas.check_room(tenant)
+
+    def _admit_start(self, start: Start) -> AbstractAsyncContextManager[None]:
+        if self._quotas is None:
+            return nullcontext()
+        return self._quotas.admit_start(start.tenant, start.execution_id)
+
+    async def _find_started(self, start: Start) -> ExecutionId | None:
+        if start.start_key is None:
+            return None
+        return await self._inbox.find_started(start.tenant, start.start_key)
 
     async def _post_to_inbox(self, execution_id: ExecutionId, message: Message) -> bool:
         """Write the message into the inbox; False if a request with its key is there already.

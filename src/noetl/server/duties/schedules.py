@@ -8,7 +8,7 @@ import logging
 from msgspec.structs import replace
 
 from noetl.model.clock import format_iso
-from noetl.model.errors import InvalidInput, Unavailable
+from noetl.model.errors import InvalidInput, QuotaExceeded, Unavailable
 from noetl.model.ids import Micros
 from noetl.server.dispatch.requests import Requests
 from noetl.server.duties.loop import Counts
@@ -51,7 +51,12 @@ class Scheduler:
         after = outcome.after
         starts: list[ScheduledStart] = []
         try:
+            if outcome.starts:
+                await self._requests.check_quotas(due.schedule.tenant)
             starts = [await self._prepare_start(due.schedule, slot) for slot in outcome.starts]
+        except QuotaExceeded as error:
+            await self._show_error(due.schedule, str(error))
+            return 0
         except InvalidInput as error:
             # The playbook is gone or broken. The schedule shows the error and goes on.
             log.error(
@@ -70,6 +75,12 @@ class Scheduler:
         for start, _ in starts:
             await self._requests.announce_start(start)
         return 1
+
+    async def _show_error(self, schedule: Schedule, error: str) -> None:
+        """Show why a slot waits. It stays due, and is started when its tenant has room."""
+        if schedule.error != error:
+            log.warning("schedule waits", extra={"schedule": schedule.name, "error": error})
+            await self._schedules.commit_turn(replace(schedule, error=error), [])
 
     async def _prepare_start(self, schedule: Schedule, slot: Micros) -> ScheduledStart:
         """The start of one slot; its workload tells the execution which slot it is."""

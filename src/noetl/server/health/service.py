@@ -9,7 +9,7 @@ from noetl.log.queue.port import CommandQueue
 from noetl.metrics import Metrics
 from noetl.model.clock import Clock
 from noetl.model.errors import InvalidInput, StoreUnavailable, Unavailable
-from noetl.model.identity import Identity, Permission, needs
+from noetl.model.identity import Identity, Permission, needs, require_installation
 from noetl.server.dispatch.shards import OwnedShards
 from noetl.server.health.views import ReadyView
 
@@ -67,7 +67,11 @@ class HealthService:
 
     @needs(Permission.READ)
     async def read_metrics(self, identity: Identity) -> bytes:
-        """All metrics as Prometheus text. Some of them are measured only now."""
+        """All metrics as Prometheus text. Some of them are measured only now.
+
+        They are figures of all tenants together, so they are for the installation's own.
+        """
+        require_installation(identity)
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
                 await self._measure_store()

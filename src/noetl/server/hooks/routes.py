@@ -13,6 +13,7 @@ from noetl.server.http.depends import Has, Who
 from noetl.server.http.parameters import Key, Limit, PathParameter, QueryParameter
 from noetl.server.http.routing import Reply, Routes
 from noetl.server.http.structs import RequestBody, ShortText, VersionNumber, describe
+from noetl.server.tenants.routes import TenantName
 from noetl.triggers.port import HookDefinition
 
 routes = Routes("hooks")
@@ -75,6 +76,26 @@ async def call_hook(name: Name, request: Request, has: Has, key: Key = None) -> 
     body = await request.body()
     caller = await find_caller(request)
     return await has.hooks.call(caller, name, body, request.headers, decode_strict_json, key)
+
+
+@routes.post(
+    "/api/tenants/{tenant}/hooks/{name}",
+    status=202,
+    public=True,  # the signature of the hook's secret stands for a token
+    strict=False,
+    extra={
+        "requestBody": {"content": {"application/json": {"schema": {}, "example": {"order": 7}}}}
+    },
+)
+async def call_tenant_hook(
+    tenant: TenantName, name: Name, request: Request, has: Has, key: Key = None
+) -> StartedView:
+    """Call a hook of a tenant: its address for callers without a token. As POST /api/hooks/NAME."""
+    body = await request.body()
+    caller = await find_caller(request)
+    return await has.hooks.call(
+        caller, name, body, request.headers, decode_strict_json, key, tenant
+    )
 
 
 @routes.delete("/api/hooks/{name}")

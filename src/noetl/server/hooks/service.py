@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from noetl.accounts.tenants import TenantStore
 from noetl.model.errors import InvalidInput, NoetlError, NotAuthenticated, NotFound
 from noetl.model.identity import WORKER_IDENTITY, Identity, Permission, needs, require
 from noetl.model.ids import DEFAULT_TENANT, Tenant
@@ -43,12 +44,18 @@ class HookService:
     """`reveal` opens a credential; the service uses it only to verify signatures."""
 
     def __init__(
-        self, hooks: Hooks, playbooks: Playbooks, requests: Requests, reveal: Reveal
+        self,
+        hooks: Hooks,
+        playbooks: Playbooks,
+        requests: Requests,
+        reveal: Reveal,
+        tenants: TenantStore,
     ) -> None:
         self._hooks = hooks
         self._playbooks = playbooks
         self._requests = requests
         self._reveal = reveal
+        self._tenants = tenants
 
     @needs(Permission.WRITE)
     async def add(self, identity: Identity, call: HookDefinition) -> HookedView:
@@ -110,13 +117,15 @@ class HookService:
         headers: Mapping[str, str],
         decode: Callable[[bytes], Any],
         key: str | None = None,
+        tenant: str | None = None,
     ) -> StartedView:
         """Start the hook's playbook. `headers` must ignore case; the raw body is signed.
 
-        A caller without a token needs the signature of the hook's secret, and does not learn which
-        hooks there are.
+        `tenant` is the name of the tenant in the address; without one, it is the caller's, or the
+        installation's own. A caller without a token needs the signature of the hook's secret, and
+        does not learn which hooks and tenants there are.
         """
-        hook = await self._hooks.find_hook(_find_hook_tenant(caller), name)
+        hook = await self._find_called_hook(caller, tenant, name)
         if hook is None and caller is not None:
             raise _make_missing_hook(name)
         if hook is None or hook.secret is None:
@@ -141,6 +150,16 @@ class HookService:
         execution_id = await self._requests.write_start(start, workload)
         created = execution_id == start.execution_id
         return StartedView(execution_id=execution_id, created=created, seq=FIRST_SEQ)
+
+    async def _find_called_hook(
+        self, caller: Identity | None, tenant: str | None, name: str
+    ) -> Hook | None:
+        if tenant is None:
+            return await self._hooks.find_hook(_find_hook_tenant(caller), name)
+        named = await self._tenants.find_named_tenant(tenant)
+        if named is None or (caller is not None and caller.tenant != named.tenant):
+            return None
+        return await self._hooks.find_hook(named.tenant, name)
 
     async def _read_secret(self, tenant: Tenant, credential: str) -> bytes:
         fields = await self._reveal(replace(WORKER_IDENTITY, tenant=tenant), credential)

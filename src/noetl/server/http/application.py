@@ -33,6 +33,7 @@ from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
 from noetl.server.templates import routes as render
+from noetl.server.tenants import routes as tenants
 from noetl.server.variables import routes as variables
 from noetl.server.workers.routes import WorkerRoutes
 
@@ -54,6 +55,7 @@ SUBJECTS = (
     hooks,
     session,
     tokens,
+    tenants,
     health,
 )
 

@@ -21,6 +21,8 @@ COMMAND_ROUTES = (
     (r"noetl credential add\b", "POST /api/credentials"),
     (r"noetl token create\b", "POST /api/tokens"),
     (r"noetl token list\b", "GET /api/tokens"),
+    (r"noetl tenant list\b", "GET /api/tenants"),
+    (r"noetl tenant quota set ([\w-]+)", "PUT /api/tenants/{0}/quotas"),
     (r"noetl schedule list\b", "GET /api/schedules"),
     (r"noetl hook list\b", "GET /api/hooks"),
 )

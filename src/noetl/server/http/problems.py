@@ -19,6 +19,7 @@ from noetl.model.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
+    QuotaExceeded,
     Stale,
     Unavailable,
 )
@@ -40,6 +41,7 @@ STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
     (NotSigned, 401),
     (NotAuthenticated, 401),
     (NotPermitted, 403),
+    (QuotaExceeded, 429),
     (Conflict, 409),
     (InvalidInput, 422),
     (TemplateError, 422),
@@ -61,10 +63,15 @@ TITLES = {
     415: "Unsupported media type",
     421: "Misdirected request",
     422: "Cannot be processed",
+    429: "Too many",
     500: "Internal error",
     503: "Unavailable",
 }
-ANSWER_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+ANSWER_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "5"},
+    503: {"Retry-After": "1"},
+}
 NOT_READ_CODE = "model_attributes_type"  # of a body that was not read as JSON
 CODES = {
     404: "NOT_FOUND",
