@@ -115,8 +115,12 @@ async def test_a_start_beyond_the_quota_of_running_executions_is_refused() -> No
         for path in ("retry", "rerun"):  # they start executions too
             ended = await here.http.post(f"/api/executions/{first.json()['execution_id']}/{path}")
             assert ended.status_code == 409  # it has not ended
-        shown = await here.get("/api/tenants/default")
-        assert (shown["quotas"]["running"], shown["usage"]["running"]) == (2, 2)
+
+        async def is_shown() -> bool:
+            shown = await here.get("/api/tenants/default")
+            return (shown["quotas"]["running"], shown["usage"]["running"]) == (2, 2)
+
+        await wait_until(is_shown)  # rows are written a little later
         await set_quotas(here, running=3)
         await here.start("tests/waits")
 
@@ -159,7 +163,11 @@ async def test_starts_wait_for_workers_and_for_room_in_the_store(
         await set_quotas(here, bytes=0)
         answer = await here.http.post("/api/execute", json={"path": "tests/simple"})
         assert (answer.status_code, "quota `bytes`" in answer.text) == (429, True)
-        assert await read_usage() == {"running": 1, "queued": 1, "bytes": 0}
+
+        async def is_measured() -> bool:
+            return bool(await read_usage() == {"running": 1, "queued": 1, "bytes": 0})
+
+        await wait_until(is_measured)
 
 
 async def test_a_tenant_without_quotas_is_never_measured(monkeypatch: pytest.MonkeyPatch) -> None:

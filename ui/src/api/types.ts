@@ -180,6 +180,8 @@ export interface CreatedTokenView {
   token_id: string
   /** who uses it */
   name: string
+  /** whose token it is */
+  tenant: string
   roles: string[]
   /** of a worker; null: all pools */
   pools: string[] | null
@@ -937,6 +939,24 @@ export interface QueuedView {
   progress: string | null
 }
 
+export interface QuotasBody {
+  /** executions that have not ended; null: no quota */
+  running?: number | null
+  /** commands that wait for a worker; null: no quota */
+  queued?: number | null
+  /** of stored results; null: no quota */
+  bytes?: number | null
+}
+
+export interface QuotasView {
+  /** executions that have not ended; null: no quota */
+  running: number | null
+  /** commands that wait for a worker; null: no quota */
+  queued: number | null
+  /** of stored results; null: no quota */
+  bytes: number | null
+}
+
 /** Arcs of these steps led here. Without one, the execution began here. */
 export interface ReachedCause {
   kind: 'reached'
@@ -1352,6 +1372,32 @@ export interface TakenView {
   status_url: string
 }
 
+export interface TenantBody {
+  /** small letters, digits and '-' */
+  name: string
+}
+
+export interface TenantDetailsView {
+  name: string
+  /** the column `tenant` of tables */
+  number: number
+  created_at: string
+  quotas: QuotasView
+  usage: noetl.server.tenants.views.UsageView
+}
+
+export interface TenantView {
+  name: string
+  /** the column `tenant` of tables */
+  number: number
+  created_at: string
+  quotas: QuotasView
+}
+
+export interface TenantsView {
+  tenants: TenantView[]
+}
+
 export interface TierView {
   count: number
   bytes: number
@@ -1378,6 +1424,8 @@ export interface TokenBody {
   pools?: string[] | null
   /** seconds; null: it does not expire */
   lifetime_s?: number | null
+  /** for administrators of the installation; null: the caller's own */
+  tenant?: string | null
 }
 
 export interface TokenView {
@@ -1385,6 +1433,8 @@ export interface TokenView {
   token_id: string
   /** who uses it */
   name: string
+  /** whose token it is */
+  tenant: string
   roles: string[]
   /** of a worker; null: all pools */
   pools: string[] | null
@@ -1451,12 +1501,6 @@ export interface UpcomingView {
   name: string
   /** in the schedule's time zone */
   slots: string[]
-}
-
-export interface UsageView {
-  executions: UsedView[]
-  /** the `before` of the next page */
-  next: string | null
 }
 
 export interface UsedView {
@@ -1544,6 +1588,18 @@ export interface WorkerView {
 export interface WorksCause {
   kind: 'works'
   what: 'command' | 'evaluation'
+}
+
+export interface noetl.server.results.views.UsageView {
+  executions: UsedView[]
+  /** the `before` of the next page */
+  next: string | null
+}
+
+export interface noetl.server.tenants.views.UsageView {
+  running: number
+  queued: number
+  bytes: number
 }
 
 /** What each route takes and answers. */
@@ -1762,7 +1818,7 @@ export interface Routes {
   }
   'GET /api/usage': {
     query: { path?: string | null; before?: string | null; limit?: number }
-    answer: UsageView
+    answer: noetl.server.results.views.UsageView
   }
   'GET /api/executions/{execution_id}/usage': {
     path: { execution_id: string }
@@ -1899,6 +1955,11 @@ export interface Routes {
     path: { name: string }
     answer: UnhookedView
   }
+  'POST /api/tenants/{tenant}/hooks/{name}': {
+    path: { tenant: string; name: string }
+    body?: unknown
+    answer: StartedView
+  }
   'GET /api/session': {
     answer: SessionView
   }
@@ -1917,11 +1978,29 @@ export interface Routes {
     answer: CreatedTokenView
   }
   'GET /api/tokens': {
+    query: { tenant?: string | null }
     answer: TokensView
   }
   'DELETE /api/tokens/{token_id}': {
     path: { token_id: string }
+    query: { tenant?: string | null }
     answer: TokenView
+  }
+  'POST /api/tenants': {
+    body: TenantBody
+    answer: TenantView
+  }
+  'GET /api/tenants': {
+    answer: TenantsView
+  }
+  'GET /api/tenants/{tenant}': {
+    path: { tenant: string }
+    answer: TenantDetailsView
+  }
+  'PUT /api/tenants/{tenant}/quotas': {
+    path: { tenant: string }
+    body: QuotasBody
+    answer: TenantView
   }
   'GET /health': {
     answer: HealthView
