@@ -1383,7 +1383,13 @@ export interface TenantDetailsView {
   number: number
   created_at: string
   quotas: QuotasView
-  usage: noetl.server.tenants.views.UsageView
+  usage: TenantUsageView
+}
+
+export interface TenantUsageView {
+  running: number
+  queued: number
+  bytes: number
 }
 
 export interface TenantView {
@@ -1503,6 +1509,12 @@ export interface UpcomingView {
   slots: string[]
 }
 
+export interface UsageView {
+  executions: UsedView[]
+  /** the `before` of the next page */
+  next: string | null
+}
+
 export interface UsedView {
   execution_id: string
   path: string
@@ -1588,18 +1600,6 @@ export interface WorkerView {
 export interface WorksCause {
   kind: 'works'
   what: 'command' | 'evaluation'
-}
-
-export interface noetl.server.results.views.UsageView {
-  executions: UsedView[]
-  /** the `before` of the next page */
-  next: string | null
-}
-
-export interface noetl.server.tenants.views.UsageView {
-  running: number
-  queued: number
-  bytes: number
 }
 
 /** What each route takes and answers. */
@@ -1818,7 +1818,7 @@ export interface Routes {
   }
   'GET /api/usage': {
     query: { path?: string | null; before?: string | null; limit?: number }
-    answer: noetl.server.results.views.UsageView
+    answer: UsageView
   }
   'GET /api/executions/{execution_id}/usage': {
     path: { execution_id: string }

@@ -21,14 +21,14 @@ class TenantView(View, frozen=True):
     quotas: QuotasView
 
 
-class UsageView(View, frozen=True):
+class TenantUsageView(View, frozen=True):
     running: int
     queued: int
     bytes: int
 
 
 class TenantDetailsView(TenantView, frozen=True):
-    usage: UsageView
+    usage: TenantUsageView
 
 
 class TenantsView(View, frozen=True):
@@ -45,5 +45,5 @@ def make_tenant_view(tenant: StoredTenant) -> TenantView:
     )
 
 
-def make_usage_view(usage: TenantUsage) -> UsageView:
-    return UsageView(usage.running, usage.queued, usage.bytes)
+def make_usage_view(usage: TenantUsage) -> TenantUsageView:
+    return TenantUsageView(usage.running, usage.queued, usage.bytes)
