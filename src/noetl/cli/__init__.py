@@ -104,7 +104,7 @@ GROUPS = {
     ),
     "tenant": CommandEntry(
         "tenants",
-        "Groups of users who share an installation and see nothing of each other.",
+        "Tenants: groups of users who share an installation and see nothing of each other.",
     ),
     "state": CommandEntry(
         "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."

@@ -16,7 +16,7 @@ def test_every_error_has_a_stable_code_of_its_own() -> None:
     assert sorted(codes) == [
         "BAD_REFERENCE", "CONFLICT", "CORRUPT_LOG", "ERROR", "FENCED", "INVALID_INPUT", "NOT_AUTHENTICATED", "NOT_FOUND",
         "NOT_PERMITTED", "OUTCOME_UNKNOWN",
-        "RESULT_EXPIRED", "SERVER_UNREACHED", "STALE_ATTEMPT", "STORE_UNAVAILABLE", "UNAVAILABLE",
+        "QUOTA_EXCEEDED", "RESULT_EXPIRED", "SERVER_UNREACHED", "STALE_ATTEMPT", "STORE_UNAVAILABLE", "UNAVAILABLE",
     ]  # fmt: skip
 
 

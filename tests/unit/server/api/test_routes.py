@@ -31,11 +31,12 @@ from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
 from noetl.server.templates import routes as render
+from noetl.server.tenants import routes as tenants
 from noetl.server.variables import routes as vars
 
 MODULES = (
     catalog, credentials, events, executions, health, hooks, inspection, items, logs, playbook_state, queue, render, results,
-    schedules, session, streams, tokens, vars,
+    schedules, session, streams, tenants, tokens, vars,
 )  # fmt: skip
 # Say nothing about anyone's data, or find out who calls by themselves.
 OPEN = {
