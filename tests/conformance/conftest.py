@@ -15,6 +15,9 @@ from noetl.accounts.postgres import TokensPostgres
 from noetl.accounts.tenants import TenantStore
 from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.accounts.tenants_postgres import TenantsPostgres
+from noetl.accounts.users import UserStore
+from noetl.accounts.users_memory import UsersMemory
+from noetl.accounts.users_postgres import UsersPostgres
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
 from noetl.bus.postgres import BusPostgres
@@ -88,6 +91,7 @@ class PortWorld:
     hooks: Hooks
     tokens: TokenStore
     tenants: TenantStore
+    users: UserStore
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -102,6 +106,7 @@ def by_name(stores: Stores) -> dict[str, Any]:
 async def memory() -> AsyncIterator[PortWorld]:
     clock, shards = ManualClock(), make_shard_rows(SHARDS)
     stores = make_memory_stores(MemoryDatabase(shards, clock))
+    users = UsersMemory(clock)
     yield PortWorld(
         **by_name(stores),
         leases=LeasesMemory(shards, clock),
@@ -111,8 +116,9 @@ async def memory() -> AsyncIterator[PortWorld]:
         vault=VaultMemory(clock),
         schedules=SchedulesMemory(stores.log, stores.inbox, clock),
         hooks=HooksMemory(clock),
-        tokens=TokensMemory(clock),
         tenants=TenantsMemory(clock),
+        tokens=TokensMemory(clock, users),
+        users=users,
         clock=clock,
     )
 
@@ -178,6 +184,7 @@ async def postgres() -> AsyncIterator[PortWorld]:
                 hooks=HooksPostgres(database),
                 tokens=TokensPostgres(database),
                 tenants=TenantsPostgres(database),
+                users=UsersPostgres(database),
                 clock=clock,
                 database=database,
             )

@@ -1,5 +1,6 @@
-"""Port: tokens of callers, sessions of browsers and links that open them. Only their sums are stored.
+"""Ports: tokens of callers, sessions of browsers and links that open them, of which only sums are stored; and users.
 
-`port.py` has the contract, `memory.py` its twin without a database, `postgres.py` the table.
+`port.py` has the contract of tokens, `memory.py` its twin without a database, `postgres.py` the table. `users.py`,
+`users_memory.py` and `users_postgres.py` are the same for users.
 It runs in servers; `server` and `runtime` may import it.
 """

@@ -3,6 +3,8 @@
 from msgspec.structs import replace
 
 from noetl.accounts.port import NewToken, StoredToken
+from noetl.accounts.users import GRANT_PREFIX
+from noetl.accounts.users_memory import UsersMemory
 from noetl.model.clock import Clock
 from noetl.model.ids import Micros, Tenant
 
@@ -10,8 +12,9 @@ MICROS_PER_SECOND = 1_000_000
 
 
 class TokensMemory:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, users: UsersMemory) -> None:
         self._clock = clock
+        self._users = users
         self._tokens: dict[bytes, StoredToken] = {}  # by sum, in order of creation
 
     async def add_token(self, token: NewToken) -> StoredToken:
@@ -71,9 +74,13 @@ class TokensMemory:
         return revoked
 
     def _judge(self, token: StoredToken) -> StoredToken:
-        """The token with its validity. A session is valid for as long as the token that opened it."""
+        """The token with its validity. A session is valid for as long as the token that opened it,
+        or the grant of the user who did."""
         parents = [each for each in self._tokens.values() if each.token_id == token.parent_id]
-        return replace(token, is_valid=not any(map(self._is_over, [token, *parents])))
+        is_valid = not any(map(self._is_over, [token, *parents]))
+        if token.parent_id is not None and token.parent_id.startswith(GRANT_PREFIX):
+            is_valid = is_valid and self._users.has_grant(token.parent_id)
+        return replace(token, is_valid=is_valid)
 
     def _is_over(self, token: StoredToken) -> bool:
         is_expired = token.expires_at is not None and token.expires_at <= self._clock.now()

@@ -15,8 +15,13 @@ _LETTERS_OF_IDS = str.maketrans("-_", "xy")
 def make_token_text(random_bytes: bytes) -> str:
     """A token of `RANDOM_BYTES` random bytes."""
     assert len(random_bytes) == RANDOM_BYTES
-    token_id = _encode(random_bytes[:ID_BYTES]).translate(_LETTERS_OF_IDS)
+    token_id = make_public_id(random_bytes[:ID_BYTES])
     return f"noetl_{token_id}_{_encode(random_bytes[ID_BYTES:])}"
+
+
+def make_public_id(random_bytes: bytes) -> str:
+    """An id of a token or of a user, which is no secret."""
+    return _encode(random_bytes).translate(_LETTERS_OF_IDS)
 
 
 def read_token_id(text: str) -> str | None:

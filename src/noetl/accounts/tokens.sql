@@ -17,12 +17,14 @@ select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extra
 from (select * from added union all select * from noetl.access_token where digest = :digest) as known limit 1;
 
 -- name: find_token
--- A session or link is valid for as long as the token that opened it.
+-- A session or link is valid for as long as the token that opened it, or the grant of the user who did.
 select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
        (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint,
        revoked_at is null and (expires_at is null or expires_at > now())
        and not exists (select from noetl.access_token as parent where parent.token_id = found.parent_id
                        and (parent.revoked_at is not null or parent.expires_at <= now()))
+       and (found.parent_id is null or found.parent_id not like 'user.%' or exists (
+            select from noetl.user_account as owner where owner.grant_id = found.parent_id and owner.disabled_at is null))
 from noetl.access_token as found where digest = :digest::bytea;
 
 -- name: take_link
@@ -30,6 +32,8 @@ delete from noetl.access_token as link
 where digest = :digest::bytea and kind = 'link' and revoked_at is null and (expires_at is null or expires_at > now())
   and not exists (select from noetl.access_token as parent where parent.token_id = link.parent_id
                   and (parent.revoked_at is not null or parent.expires_at <= now()))
+  and (link.parent_id is null or link.parent_id not like 'user.%' or exists (
+       select from noetl.user_account as owner where owner.grant_id = link.parent_id and owner.disabled_at is null))
 returning token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,
           (extract(epoch from expires_at) * 1000000)::bigint, (extract(epoch from revoked_at) * 1000000)::bigint, true;
 

@@ -106,6 +106,7 @@ GROUPS = {
         "tenants",
         "Tenants: groups of users who share an installation and see nothing of each other.",
     ),
+    "user": CommandEntry("users", "People who sign in to the page with a name and a password."),
     "state": CommandEntry(
         "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."
     ),
@@ -133,6 +134,7 @@ ALL_MODULES = (
     "credentials",
     "tokens",
     "tenants",
+    "users",
     "state",
     "schedules",
     "hooks",

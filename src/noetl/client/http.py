@@ -18,6 +18,7 @@ from noetl.client.rows import (
     Row,
     RowSpan,
     ScheduleChange,
+    UserAbility,
     collect_list_pages,
     join_trace_pages,
 )
@@ -31,7 +32,7 @@ from noetl.model.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
-    QuotaExceeded,
+    TooManyRequests,
     Unavailable,
 )
 from noetl.model.ids import ExecutionId, Tenant
@@ -172,6 +173,29 @@ class HttpClient:
         path = f"/api/tenants/{quote(name, safe='')}/quotas"
         answer: Row = _read_json(await self._send_request("PUT", path, json=quotas))
         return answer
+
+    # -- users --
+
+    async def create_user(self, **wanted: Any) -> Row:
+        return await self._post_json("/api/users", wanted)
+
+    async def list_users(self) -> list[Row]:
+        page = await self._get_json("/api/users")
+        rows: list[Row] = page["users"]
+        return rows
+
+    async def change_user(self, user: str, how: UserAbility) -> Row:
+        return await self._post_json(f"/api/users/{quote(user, safe='')}/{how}")
+
+    async def set_user_password(self, user: str, password: str) -> Row:
+        path = f"/api/users/{quote(user, safe='')}/password"
+        return await self._put_json(path, {"password": password})
+
+    async def set_user_roles(self, user: str, roles: list[str]) -> Row:
+        path = f"/api/users/{quote(user, safe='')}/roles"
+        return await self._put_json(path, {"roles": roles})
+
+    # -- sessions --
 
     async def make_login_path(self) -> str:
         link = await self._post_json("/api/session/links")
@@ -513,6 +537,10 @@ class HttpClient:
         answer: Row = _read_json(response)
         return answer
 
+    async def _put_json(self, path: str, body: Row) -> Row:
+        answer: Row = _read_json(await self._send_request("PUT", path, json=body))
+        return answer
+
     async def _send_request(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Send a request. Errors of the connection and refusals are raised as ours."""
         answer = await self._call_server(method, path, **more)
@@ -643,7 +671,7 @@ def _choose_error_type(status: int) -> type[NoetlError]:
         404: NotFound,
         409: Conflict,
         410: Expired,
-        429: QuotaExceeded,
+        429: TooManyRequests,
     }
     if status in errors:
         return errors[status]

@@ -17,6 +17,7 @@ from noetl.client.rows import (
     Row,
     RowSpan,
     ScheduleChange,
+    UserAbility,
     collect_list_pages,
     join_trace_pages,
 )
@@ -134,6 +135,25 @@ class LocalClient:
     async def set_tenant_quotas(self, name: str, quotas: Row) -> Row:
         limits = (quotas["running"], quotas["queued"], quotas["bytes"])
         return to_row(await self._services.tenants.set_quotas(LOCAL_IDENTITY, name, *limits))
+
+    # -- users --
+
+    async def create_user(self, **wanted: Any) -> Row:
+        return to_row(await self._services.users.create_user(LOCAL_IDENTITY, **wanted))
+
+    async def list_users(self) -> list[Row]:
+        return to_rows((await self._services.users.list_users(LOCAL_IDENTITY)).users)
+
+    async def change_user(self, user: str, how: UserAbility) -> Row:
+        users = self._services.users
+        change = users.disable_user if how == "disable" else users.enable_user
+        return to_row(await change(LOCAL_IDENTITY, user))
+
+    async def set_user_password(self, user: str, password: str) -> Row:
+        return to_row(await self._services.users.set_password(LOCAL_IDENTITY, user, password))
+
+    async def set_user_roles(self, user: str, roles: list[str]) -> Row:
+        return to_row(await self._services.users.set_roles(LOCAL_IDENTITY, user, roles))
 
     # -- state between executions --
 

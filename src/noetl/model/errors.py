@@ -23,7 +23,8 @@ NoetlError
 ├── Stale                   another attempt has taken the command
 ├── NotAuthenticated        a request without a valid token
 ├── NotPermitted            the caller has no role that may do this
-├── QuotaExceeded           a tenant uses as much as its quota allows: nothing was started
+├── TooManyRequests         the caller has to wait: nothing was done
+│   └── QuotaExceeded         a tenant uses as much as its quota allows
 ├── NotSigned               a call of a hook without the signature it needs
 │                           (server.services.hooks)
 ├── ExecutionFailed         an execution that a client waits for did not complete (client.errors)
@@ -136,10 +137,18 @@ class NotPermitted(NoetlError):
     code = "NOT_PERMITTED"
 
 
-class QuotaExceeded(NoetlError):
+class TooManyRequests(NoetlError):
+    """The caller has failed too often, and may try again after `retry_after_s` seconds."""
+
+    code = "TOO_MANY_REQUESTS"
+    retry_after_s: int = 1
+
+
+class QuotaExceeded(TooManyRequests):
     """A tenant uses as much as its quota allows. Nothing was started."""
 
     code = "QUOTA_EXCEEDED"
+    retry_after_s: int = 5
 
 
 class Fenced(NoetlError):

@@ -21,7 +21,7 @@ class Permission(StrEnum):
     READ = "read"  # look at executions, results, logs, playbooks, queues
     OPERATE = "operate"  # start, stop, repeat and answer executions; pause schedules; pin results
     WRITE = "write"  # register playbooks; add and delete schedules, hooks and state
-    ADMINISTER = "administer"  # credentials and tokens
+    ADMINISTER = "administer"  # credentials, tokens and users
     WORK = "work"  # take commands, report them, read credentials in clear text
 
 

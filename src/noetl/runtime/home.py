@@ -15,6 +15,7 @@ from typing import TypeVar
 from noetl import settings
 from noetl.accounts.postgres import TokensPostgres
 from noetl.accounts.tenants_postgres import TenantsPostgres
+from noetl.accounts.users_postgres import UsersPostgres
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.embedded import Dsns, ensure, stop
@@ -53,6 +54,7 @@ class HomePorts:
     hooks: HooksPostgres
     tokens: TokensPostgres
     tenants: TenantsPostgres
+    users: UsersPostgres
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
@@ -98,6 +100,7 @@ async def open_home(
             hooks=HooksPostgres(database),
             tokens=TokensPostgres(database),
             tenants=TenantsPostgres(database),
+            users=UsersPostgres(database),
             clock=SystemClock(),
             shards=count,
             control=connected.dsns.control,

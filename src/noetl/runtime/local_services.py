@@ -28,6 +28,7 @@ from noetl.server.streams.live import LiveUpdates
 
 if TYPE_CHECKING:
     from noetl.server.accounts.service import AccountService
+    from noetl.server.accounts.users import UserService
     from noetl.server.credentials.service import CredentialService
     from noetl.server.inspection.service import InspectionService
     from noetl.server.tenants.service import TenantService
@@ -53,17 +54,17 @@ class LocalServices:
 
     @cached_property
     def accounts(self) -> "AccountService":
-        from noetl.server.accounts import authenticator, service  # for one group of commands
-
-        tokens = self._ports.tokens
-        known = authenticator.Authenticator(tokens, self._ports.clock)
-        return service.AccountService(tokens, known, self._ports.tenants)
+        return make_account_services(self._ports)[0]
 
     @cached_property
     def tenants(self) -> "TenantService":
         from noetl.server.tenants.service import TenantService  # for one group of commands
 
         return TenantService(self._ports.tenants, self._ports.stores.usage)
+
+    @cached_property
+    def users(self) -> "UserService":
+        return make_account_services(self._ports)[1]
 
     @cached_property
     def executions(self) -> ExecutionService:
@@ -146,6 +147,15 @@ class LocalServices:
     @cached_property
     def signals(self) -> SignalService:
         return SignalService(self._ports.stores.inbox, self._server.requests, self._access)
+
+
+def make_account_services(ports: HomePorts) -> tuple["AccountService", "UserService"]:
+    """Made when they are needed, for two groups of commands."""
+    from noetl.server.accounts import authenticator, service, users
+
+    known = authenticator.Authenticator(ports.tokens, ports.clock)
+    accounts = service.AccountService(ports.tokens, known, ports.tenants)
+    return accounts, users.UserService(ports.users, accounts, known)
 
 
 def make_credential_service(ports: HomePorts) -> "CredentialService":

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp
 
 from noetl.accounts.port import TokenStore
 from noetl.accounts.tenants import TenantStore
+from noetl.accounts.users import UserStore
 from noetl.bus.port import Bus
 from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, Vault
@@ -21,6 +22,7 @@ from noetl.model.ids import Tenant
 from noetl.playbook.validation import Kinds
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.accounts.service import AccountService
+from noetl.server.accounts.users import UserService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.service import CredentialService
@@ -76,6 +78,7 @@ class ServerPorts:
     hooks: Hooks
     tokens: TokenStore
     tenants: TenantStore
+    users: UserStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ def make_services(
         keeper.new_id,
     )
     result_service = ResultService(stores.log, stores.lifetimes, executions_, access, results_)
+    account_service = AccountService(ports.tokens, authenticator, ports.tenants)
     return Services(
         catalog=playbooks,
         credentials=credential_service,
@@ -217,8 +221,9 @@ def make_services(
             metrics,
             _make_availability_check(keeper.new_id),
         ),
-        accounts=AccountService(ports.tokens, authenticator, ports.tenants),
         tenants=TenantService(ports.tenants, stores.usage, quotas),
+        accounts=account_service,
+        users=UserService(ports.users, account_service, authenticator),
     )
 
 

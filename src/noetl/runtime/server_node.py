@@ -43,6 +43,7 @@ def make_server_ports(ports: HomePorts) -> ServerPorts:
         hooks=ports.hooks,
         tokens=ports.tokens,
         tenants=ports.tenants,
+        users=ports.users,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from noetl.server.accounts.service import AccountService
+from noetl.server.accounts.users import UserService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.service import CredentialService
 from noetl.server.executions.bulk import BulkService
@@ -52,3 +53,4 @@ class Services:
     health: HealthService
     accounts: AccountService
     tenants: TenantService
+    users: UserService

@@ -193,6 +193,8 @@ def error_from_response(answer: WireResponse, where: str) -> NoetlError:
     match answer.status:
         case 401:  # nothing was done; the token may be there when it is tried again
             return Unreached(message, hint=hint)
+        case 429:  # nothing was done; it is tried again after a while
+            return Unreached(message, hint=hint)
         case 403:
             return NotPermitted(message, hint=hint)
         case 404:

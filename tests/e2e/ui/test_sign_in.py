@@ -1,4 +1,4 @@
-"""A browser has to sign in, and does so by a link or a token."""
+"""A browser has to sign in, and does so by a name and a password, a link or a token."""
 
 from tests.e2e.conftest import StackClient
 from tests.e2e.ui.conftest import OpenTab
@@ -19,7 +19,7 @@ def test_a_page_leads_to_the_sign_in_page_and_back(
     token.wait_for()
     assert "/login?next=" in tab.page.url
     token.fill("noetl_wrong")
-    tab.page.get_by_role("button", name="Sign in").click()
+    tab.page.get_by_role("button", name="Use the token").click()
     tab.page.get_by_role("alert").get_by_text("NOT_AUTHENTICATED").wait_for()
     token.fill(ui_stack.command.token)
     tab.page.keyboard.press("Enter")
@@ -45,3 +45,22 @@ def test_the_link_of_a_command_signs_in_once(open_tab: OpenTab, ui_stack: Stack)
     stranger.page.goto(shown["link"])
     stranger.page.get_by_role("alert").get_by_text("has been used or has expired").wait_for()
     forget_refusals(stranger.errors)
+
+
+def test_a_user_signs_in_by_name_and_password(open_tab: OpenTab, ui_stack: Stack) -> None:
+    made = ui_stack.client.run_with_input(
+        "correct horse battery\n", "user", "create", "ada", "--role", "viewer"
+    )
+    assert made.code == 0, made.err
+    tab = open_tab(is_signed_in=False)
+    tab.page.goto("/executions")
+    tab.page.get_by_label("name").fill("ada")
+    tab.page.get_by_label("password").fill("wrong")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("alert").get_by_text("the name or the password is wrong").wait_for()
+    tab.page.get_by_label("name").fill("Ada")
+    tab.page.get_by_label("password").fill("correct horse battery")
+    tab.page.get_by_role("button", name="Sign in").click()
+    tab.page.get_by_role("banner").get_by_text("ada").wait_for()
+    assert tab.page.url == f"{ui_stack.url}/executions"
+    forget_refusals(tab.errors)

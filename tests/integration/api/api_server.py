@@ -14,6 +14,7 @@ import pytest
 
 from noetl.accounts.memory import TokensMemory
 from noetl.accounts.tenants_memory import TenantsMemory
+from noetl.accounts.users_memory import UsersMemory
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
@@ -84,10 +85,11 @@ def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> S
     """The key file is made when something is first stored; a test that stores gives a temporary folder."""
     rows, clock = make_shard_rows(shards), WallClock()
     stores = make_memory_stores(MemoryDatabase(rows, clock))
+    users = UsersMemory(clock)
     return ServerPorts(
         stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
         VaultMemory(clock), KeyFile(home), SchedulesMemory(stores.log, stores.inbox, clock), HooksMemory(clock),
-        TokensMemory(clock), TenantsMemory(clock),
+        TokensMemory(clock, users), TenantsMemory(clock), users,
     )  # fmt: skip
 
 

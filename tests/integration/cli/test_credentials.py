@@ -225,3 +225,20 @@ def dump(dsn: str) -> Iterator[bytes]:
         for column, table in (("state", "execution"), ("body", "command")):
             stored = f"select {column} from noetl.{table} where {column} is not null"
             yield from (decompress_json(value) for (value,) in connection.execute(stored))
+
+
+def test_users_are_made_with_a_password_that_is_on_no_command_line(noetl: NoetlCommand) -> None:
+    password = "correct horse battery"
+    made = noetl.run_with_input(f"{password}\n", "user", "create", "Ada", "--role", "operator")
+    assert (made.code, made.out) == (0, "user ada (operator) is made\n"), made.err
+    changed = noetl("user", "roles", "ada", "--role", "author", "--role", "viewer")
+    assert changed.code == 0, changed.err
+    disabled = noetl.json("user", "disable", "ada")
+    (user,) = noetl.json("user", "list")
+    assert (user["name"], user["roles"]) == ("ada", ["author", "viewer"])
+    assert user["disabled_at"] == disabled["disabled_at"] is not None
+    for text, words in (("", "has no password"), ("short\n", "at least 12 characters")):
+        refused = noetl.run_with_input(text, "user", "password", "ada")
+        assert (refused.code, words in refused.err) == (2, True), refused.err
+    as_argument = noetl("user", "password", "ada", password)
+    assert as_argument.code == 2

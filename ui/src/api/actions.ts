@@ -37,7 +37,8 @@ export interface Verdict {
 export const decideApproval = (id: string, step: string, verdict: Verdict) => sendSignal(id, `approve:${step}`, verdict)
 
 // The session of this browser is a cookie that the server sets.
-export const signIn = (proof: { code: string } | { token: string }) => post<SessionView>('/api/session', proof)
+export type Proof = { code: string } | { token: string } | { name: string; password: string }
+export const signIn = (proof: Proof) => post<SessionView>('/api/session', proof)
 export const signOut = () => call<SignedOutView>('DELETE', '/api/session')
 export const hasSession = () =>
   fetch('/api/session').then(

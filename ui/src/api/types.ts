@@ -863,6 +863,11 @@ export interface PageView {
   left_out: string[]
 }
 
+export interface PasswordBody {
+  /** 12 to 1024 characters */
+  password: string
+}
+
 export interface PinView {
   execution_id: string
   step: string
@@ -1110,6 +1115,11 @@ export interface RewrappedView {
   key: string | null
 }
 
+export interface RolesBody {
+  /** viewer, operator, author, admin */
+  roles: string[]
+}
+
 export interface RunView {
   run: number
   status: string
@@ -1220,6 +1230,10 @@ export interface SignInBody {
   token?: string | null
   /** of a link that was made for the caller */
   code?: string | null
+  /** of a user, with the password */
+  name?: string | null
+  /** of the user */
+  password?: string | null
 }
 
 export interface SignalBody {
@@ -1527,6 +1541,33 @@ export interface UsedView {
   expired: number
   /** steps with pinned results */
   pinned: string[]
+}
+
+export interface UserBody {
+  /** with which the user signs in; letters become small ones */
+  name: string
+  /** viewer, operator, author, admin */
+  roles: string[]
+  /** 12 to 1024 characters */
+  password: string
+}
+
+export interface UserView {
+  /** no secret: it names the user */
+  user_id: string
+  /** with which the user signs in */
+  name: string
+  roles: string[]
+  /** that signs the user in; null: by a password */
+  issuer: string | null
+  created_by: string
+  created_at: string
+  /** null: the user may sign in */
+  disabled_at: string | null
+}
+
+export interface UsersView {
+  users: UserView[]
 }
 
 export interface VarView {
@@ -2001,6 +2042,30 @@ export interface Routes {
     path: { tenant: string }
     body: QuotasBody
     answer: TenantView
+  'POST /api/users': {
+    body: UserBody
+    answer: UserView
+  }
+  'GET /api/users': {
+    answer: UsersView
+  }
+  'POST /api/users/{user}/disable': {
+    path: { user: string }
+    answer: UserView
+  }
+  'POST /api/users/{user}/enable': {
+    path: { user: string }
+    answer: UserView
+  }
+  'PUT /api/users/{user}/password': {
+    path: { user: string }
+    body: PasswordBody
+    answer: UserView
+  }
+  'PUT /api/users/{user}/roles': {
+    path: { user: string }
+    body: RolesBody
+    answer: UserView
   }
   'GET /health': {
     answer: HealthView

@@ -120,7 +120,7 @@ class AccountService:
         link = await self._tokens.take_link(sum_token(code))
         if link is None:
             raise make_missing_token("the link has been used or has expired: noetl ui makes one")
-        return await self._open_session(replace(make_identity(link), token_id=link.parent_id))
+        return await self.open_session(replace(make_identity(link), token_id=link.parent_id))
 
     async def open_session_by_token(self, text: str) -> OpenedSession:
         caller = await self._authenticator.identify_bearer(text)
@@ -129,13 +129,14 @@ class AccountService:
                 f"{caller.identity.name} may not look at anything",
                 hint="sign in with a token of the role viewer, operator, author or admin",
             )
-        return await self._open_session(caller.identity)
+        return await self.open_session(caller.identity)
 
     async def end_session(self, caller: CachedCaller) -> None:
         await self._tokens.revoke_token(caller.identity.tenant, caller.token_id)
         self._authenticator.forget_token(caller.token_id)
 
-    async def _open_session(self, identity: Identity) -> OpenedSession:
+    async def open_session(self, identity: Identity) -> OpenedSession:
+        """A session of a caller who has proved who it is."""
         fields = _copy_identity(identity, "session", SESSION_LIFETIME_S)
         cookie, _ = await self._store_token(fields)
         return OpenedSession(identity, cookie, SESSION_LIFETIME_S)

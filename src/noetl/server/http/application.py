@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from noetl.metrics import Metrics
 from noetl.model.identity import Permission
 from noetl.server.accounts import routes as tokens
+from noetl.server.accounts import user_routes as users
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
@@ -56,6 +57,7 @@ SUBJECTS = (
     session,
     tokens,
     tenants,
+    users,
     health,
 )
 

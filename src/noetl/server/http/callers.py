@@ -55,6 +55,11 @@ async def find_session_caller(request: Request) -> CachedCaller | None:
         return None
 
 
+def get_address(request: Request) -> str:
+    """The network address of the caller, or of the proxy before it."""
+    return request.client.host if request.client else ""
+
+
 def make_cookie_header(request: Request, text: str, lifetime_s: int) -> str:
     """The value of `Set-Cookie`. A lifetime of 0 removes the cookie."""
     secure = "; Secure" if request.url.scheme == "https" else ""

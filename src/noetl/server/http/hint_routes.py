@@ -23,6 +23,8 @@ COMMAND_ROUTES = (
     (r"noetl token list\b", "GET /api/tokens"),
     (r"noetl tenant list\b", "GET /api/tenants"),
     (r"noetl tenant quota set ([\w-]+)", "PUT /api/tenants/{0}/quotas"),
+    (r"noetl user list\b", "GET /api/users"),
+    (r"noetl user password\b", "PUT /api/users/{user}/password"),
     (r"noetl schedule list\b", "GET /api/schedules"),
     (r"noetl hook list\b", "GET /api/hooks"),
 )

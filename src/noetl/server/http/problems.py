@@ -19,8 +19,8 @@ from noetl.model.errors import (
     NotAuthenticated,
     NotFound,
     NotPermitted,
-    QuotaExceeded,
     Stale,
+    TooManyRequests,
     Unavailable,
 )
 from noetl.playbook.validation import PlaybookInvalid
@@ -41,7 +41,7 @@ STATUSES: tuple[tuple[type[NoetlError], int], ...] = (
     (NotSigned, 401),
     (NotAuthenticated, 401),
     (NotPermitted, 403),
-    (QuotaExceeded, 429),
+    (TooManyRequests, 429),
     (Conflict, 409),
     (InvalidInput, 422),
     (TemplateError, 422),
@@ -63,13 +63,12 @@ TITLES = {
     415: "Unsupported media type",
     421: "Misdirected request",
     422: "Cannot be processed",
-    429: "Too many",
+    429: "Too many requests",
     500: "Internal error",
     503: "Unavailable",
 }
 ANSWER_HEADERS = {
     401: {"WWW-Authenticate": "Bearer"},
-    429: {"Retry-After": "5"},
     503: {"Retry-After": "1"},
 }
 NOT_READ_CODE = "model_attributes_type"  # of a body that was not read as JSON
@@ -124,7 +123,10 @@ def make_error_problem(error: NoetlError) -> Response:
         return make_problem(
             status, error.code, f"the playbook has {errors} error(s)", error.hint, findings=findings
         )
-    return make_problem(status, error.code, str(error), error.hint)
+    answer = make_problem(status, error.code, str(error), error.hint)
+    if isinstance(error, TooManyRequests):
+        answer.headers["Retry-After"] = str(error.retry_after_s)
+    return answer
 
 
 def make_internal_problem() -> Response:

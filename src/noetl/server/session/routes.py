@@ -1,18 +1,21 @@
 """Routes for the caller's own identity, and for the session of a browser.
 
-A browser signs in with a token or with a link that is used once, and gets a cookie that its
-scripts cannot read and that other sites cannot make it send.
+A browser signs in with a name and a password, with a token, or with a link that is used once, and
+gets a cookie that its scripts cannot read and that other sites cannot make it send. The session that
+the browser had before ends.
 """
 
 from importlib.metadata import version
 from typing import Annotated
 
+from msgspec import Meta
 from starlette.requests import Request
 
 from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
+from noetl.server.accounts.passwords import MAX_PASSWORD_CHARS
 from noetl.server.accounts.service import LINK_LIFETIME_S, OpenedSession
-from noetl.server.http.callers import find_session_caller, make_cookie_header
+from noetl.server.http.callers import find_session_caller, get_address, make_cookie_header
 from noetl.server.http.depends import Has, Who
 from noetl.server.http.routing import Reply, Routes
 from noetl.server.http.structs import LongText, RequestBody, describe
@@ -24,6 +27,10 @@ routes = Routes("session")
 class SignInBody(RequestBody, frozen=True):
     token: Annotated[LongText | None, describe("of the caller")] = None
     code: Annotated[LongText | None, describe("of a link that was made for the caller")] = None
+    name: Annotated[LongText | None, describe("of a user, with the password", example="ada")] = None
+    password: Annotated[
+        Annotated[str, Meta(max_length=MAX_PASSWORD_CHARS)] | None, describe("of the user")
+    ] = None
 
 
 @routes.get("/api/session")
@@ -34,8 +41,12 @@ async def get_session(who: Who) -> SessionView:
 
 @routes.post("/api/session", public=True)
 async def sign_in(body: SignInBody, request: Request, has: Has) -> Reply[SessionView]:
-    """Open the session of a browser with a token, or with the code of a link. The answer sets its cookie."""
-    opened = await _open_session(body, has)
+    """Open the session of a browser with a name and a password, with a token, or with the code of a link. The answer sets
+    its cookie. 429 after too many tries: `Retry-After` says when the next may come."""
+    opened = await _open_session(body, request, has)
+    before = await find_session_caller(request)
+    if before is not None:
+        await has.accounts.end_session(before)
     cookie = make_cookie_header(request, opened.cookie, opened.lifetime_s)
     return Reply(_make_session_view(opened.identity), 200, {"Set-Cookie": cookie})
 
@@ -57,13 +68,18 @@ async def make_link(has: Has, who: Who) -> LinkView:
     return LinkView(code=code, path=f"/login?code={code}", lifetime_s=LINK_LIFETIME_S)
 
 
-async def _open_session(body: SignInBody, has: Has) -> OpenedSession:
-    if body.code is not None and body.token is None:
-        return await has.accounts.open_session_by_link(body.code)
-    if body.token is not None and body.code is None:
-        return await has.accounts.open_session_by_token(body.token)
+async def _open_session(body: SignInBody, request: Request, has: Has) -> OpenedSession:
+    match body:
+        case SignInBody(code=str(code), token=None, name=None, password=None):
+            return await has.accounts.open_session_by_link(code)
+        case SignInBody(code=None, token=str(token), name=None, password=None):
+            return await has.accounts.open_session_by_token(token)
+        case SignInBody(code=None, token=None, name=str(name), password=str(password)):
+            address = get_address(request)
+            return await has.users.open_session_by_password(name, password, address)
     raise InvalidInput(
-        "sign in with a token or with a code", hint="noetl ui opens a signed-in page"
+        "sign in with a name and a password, with a token, or with a code",
+        hint="noetl ui opens a signed-in page",
     )
 
 
