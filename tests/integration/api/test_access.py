@@ -13,6 +13,7 @@ from noetl.accounts.port import TokenFields
 from noetl.accounts.texts import make_token_text
 from noetl.model.identity import ROLES, Identity, Permission, needs
 from noetl.runtime.node import Node
+from noetl.server.accounts.authenticator import UNKNOWN_TOKENS
 from noetl.server.accounts.service import make_new_token
 from noetl.server.http.application import create_router
 from noetl.server.http.routing import RoutedEndpoint
@@ -377,6 +378,24 @@ async def test_a_session_ends_with_the_token_that_opened_it() -> None:
         worker = await here.make_token("worker")
         refused = await ask(here, "POST", "/api/session", None, json={"token": worker})
         assert refused.status_code == 403
+
+
+async def test_an_address_that_sends_unknown_tokens_has_to_wait_and_callers_in_it_go_on() -> None:
+    async with run_api_server() as here, httpx.AsyncClient(base_url=here.url) as http:
+        assert (await here.http.get("/api/executions")).status_code == 200
+        answers: list[httpx.Response] = []
+        for number in range(2 * UNKNOWN_TOKENS.tries):
+            text = make_token_text(number.to_bytes(41, "big"))
+            if number % 2:
+                headers = {"Authorization": f"Bearer {text}"}
+            else:
+                headers = {"Cookie": f"noetl_session_{here.url.rpartition(':')[2]}={text}"}
+            answers.append(await http.get("/api/executions", headers=headers))
+        assert {answer.status_code for answer in answers} == {401, 429}
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["code"] == "TOO_MANY_REQUESTS"
+        assert refused.headers["retry-after"] == "1"
+        assert (await here.http.get("/api/executions")).status_code == 200
 
 
 async def test_a_hook_without_a_secret_needs_an_operator() -> None:

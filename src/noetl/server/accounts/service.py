@@ -114,16 +114,17 @@ class AccountService:
         code, _ = await self._store_token(_copy_identity(identity, "link", LINK_LIFETIME_S))
         return code
 
-    async def open_session_by_link(self, code: str) -> OpenedSession:
+    async def open_session_by_link(self, code: str, address: str = "") -> OpenedSession:
         if read_token_id(code) is None:
             raise make_missing_token("the link is not one of NoETL")
-        link = await self._tokens.take_link(sum_token(code))
+        digest = sum_token(code)
+        link = await self._authenticator.look_up(address, lambda: self._tokens.take_link(digest))
         if link is None:
             raise make_missing_token("the link has been used or has expired: noetl ui makes one")
         return await self.open_session(replace(make_identity(link), token_id=link.parent_id))
 
-    async def open_session_by_token(self, text: str) -> OpenedSession:
-        caller = await self._authenticator.identify_bearer(text)
+    async def open_session_by_token(self, text: str, address: str = "") -> OpenedSession:
+        caller = await self._authenticator.identify_bearer(text, address)
         if not caller.identity.may(Permission.READ):
             raise NotPermitted(
                 f"{caller.identity.name} may not look at anything",

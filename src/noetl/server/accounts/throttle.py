@@ -1,7 +1,7 @@
 """Limits how often a caller may fail, with memory that does not grow with the number of callers.
 
-Each key has a bucket of tries. A try takes one, a try that succeeds gives it back, and tries come
-back with time. The least recently used buckets are forgotten, so they are full again.
+Each key has a bucket of tries. A failure takes one, and tries come back with time. The least
+recently used buckets are forgotten, so they are full again.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ class TryLimit(Struct, frozen=True):
     seconds_per_try: float
 
 
-class TryBucket(Struct):
+class TryBucket(Struct, frozen=True):
     tries: float
     changed_at: float  # seconds, by the clock of the caller
 
@@ -39,33 +39,41 @@ class Throttle:
         return len(self._buckets)
 
     def take_try(self, key: str, now_s: float) -> None:
+        """Take a try before it is made. Raises `TooManyRequests` if the key has none left."""
+        self.check_tries(key, now_s)
+        self.count_failure(key, now_s)
+
+    def check_tries(self, key: str, now_s: float) -> None:
         """Raise `TooManyRequests` if the key has no try left."""
-        bucket = self._refill_bucket(key, now_s)
-        if bucket.tries < 1:
-            wait_s = math.ceil((1 - bucket.tries) * self._limit.seconds_per_try)
-            raise TooManyRequests(
-                "too many tries have failed",
-                hint=f"try again in {wait_s} seconds",
-                retry_after_s=wait_s,
-            )
-        bucket.tries -= 1
+        tries = self._read_tries(key, now_s)
+        if tries >= 1:
+            return
+        wait_s = math.ceil((1 - tries) * self._limit.seconds_per_try)
+        raise TooManyRequests(
+            "too many tries have failed",
+            hint=f"try again in {wait_s} seconds",
+            retry_after_s=wait_s,
+        )
+
+    def count_failure(self, key: str, now_s: float) -> None:
+        """Take a try that has failed."""
+        tries = max(self._read_tries(key, now_s) - 1, 0.0)
+        self._buckets.put(key, TryBucket(tries, now_s))
 
     def give_back(self, key: str) -> None:
         """Give the try of a success back."""
         bucket = self._buckets.peek(key)
         if bucket is not None:
-            bucket.tries = min(bucket.tries + 1, float(self._limit.tries))
+            tries = min(bucket.tries + 1, float(self._limit.tries))
+            self._buckets.put(key, TryBucket(tries, bucket.changed_at))
 
-    def _refill_bucket(self, key: str, now_s: float) -> TryBucket:
+    def _read_tries(self, key: str, now_s: float) -> float:
+        """The tries that the key has by now."""
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = TryBucket(float(self._limit.tries), now_s)
-            self._buckets.put(key, bucket)
-            return bucket
+            return float(self._limit.tries)
         back = (now_s - bucket.changed_at) / self._limit.seconds_per_try
-        bucket.tries = min(bucket.tries + max(back, 0.0), float(self._limit.tries))
-        bucket.changed_at = now_s
-        return bucket
+        return min(bucket.tries + max(back, 0.0), float(self._limit.tries))
 
 
 def make_address_key(address: str) -> str:

@@ -28,7 +28,8 @@ async def identify_caller(request: Request) -> Identity:
         scheme, _, text = header.partition(" ")
         if scheme.lower() != "bearer":
             raise make_missing_token("`Authorization` has another scheme than Bearer")
-        caller = await _get_authenticator(request).identify_bearer(text.strip())
+        authenticator = _get_authenticator(request)
+        caller = await authenticator.identify_bearer(text.strip(), get_address(request))
         return caller.identity
     session = await find_session_caller(request)
     if session is None:
@@ -50,7 +51,7 @@ async def find_session_caller(request: Request) -> CachedCaller | None:
     if text is None:
         return None
     try:
-        return await _get_authenticator(request).identify_session(text)
+        return await _get_authenticator(request).identify_session(text, get_address(request))
     except NotAuthenticated:
         return None
 

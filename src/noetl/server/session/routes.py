@@ -69,13 +69,13 @@ async def make_link(has: Has, who: Who) -> LinkView:
 
 
 async def _open_session(body: SignInBody, request: Request, has: Has) -> OpenedSession:
+    address = get_address(request)
     match body:
         case SignInBody(code=str(code), token=None, name=None, password=None):
-            return await has.accounts.open_session_by_link(code)
+            return await has.accounts.open_session_by_link(code, address)
         case SignInBody(code=None, token=str(token), name=None, password=None):
-            return await has.accounts.open_session_by_token(token)
+            return await has.accounts.open_session_by_token(token, address)
         case SignInBody(code=None, token=None, name=str(name), password=str(password)):
-            address = get_address(request)
             return await has.users.open_session_by_password(name, password, address)
     raise InvalidInput(
         "sign in with a name and a password, with a token, or with a code",
