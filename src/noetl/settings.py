@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from noetl.model.errors import InvalidInput
 from noetl.settings_group import Secret, SettingInvalid, SettingsGroup, setting
@@ -18,6 +19,7 @@ from noetl.settings_group import Secret, SettingInvalid, SettingsGroup, setting
 _SERVER_URL = re.compile(
     r"https?://(?:[^\s/?#@]+@)?(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::(?P<port>\d+))?(?:/[^\s?#]*)?", re.I
 )
+_HOST = re.compile(r"(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::\d{1,5})?", re.I)
 MAX_PORT = 65_535
 
 
@@ -50,6 +52,12 @@ class HomeSettings(SettingsGroup):
         description="the token that commands and workers send to the server. Without it, they use the one of NOETL_HOME "
         "if the server runs on the same home. `noetl token create` makes one",
         unit="token",
+    )
+    tls_ca: Path | None = setting(
+        None,
+        description="certificates, in PEM, that commands and workers trust beside those of the system when they call a server "
+        "with TLS. Servers that run on the same home are trusted by their own certificate",
+        unit="path",
     )
     debug: bool = setting(False, description="show the stack trace of an error", unit="flag")
     log_level: str | None = setting(
@@ -228,15 +236,60 @@ class ShardSettings(SettingsGroup, prefix="NOETL_SHARD_"):
     )
 
 
+def _split_hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(part.strip() for part in text.split(",") if part.strip())
+    for host in hosts:
+        if _HOST.fullmatch(host) is None:
+            raise ValueError(f"{host!r} is not the name of a host, like noetl.example.org")
+    return hosts
+
+
+def _check_public_url(text: str) -> str:
+    """The address without a slash at its end. Raises ValueError if it is none, or has a path."""
+    url = _check_server_urls(text).rstrip("/")
+    parts = urlsplit(url)
+    if "," in url or "@" in parts.netloc or parts.path or not parts.netloc:
+        raise ValueError(f"{text!r} is not the address of a page, like https://noetl.example.org")
+    return url
+
+
 class ListenSettings(SettingsGroup):
     """The address of a server."""
 
     host: str = setting(
         "127.0.0.1",
-        description="the loopback address to listen on: there is no TLS yet, others are refused",
+        description="the address to listen on; `0.0.0.0` for all of the machine. Use TLS on others than loopback",
         unit="address",
     )
     port: int = setting(8082, ge=0, le=65535, description="0: any free port", unit="port")
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        read=_split_hosts,
+        description="names under which browsers and programs may call the server, separated by commas, each with or without a "
+        "port (`noetl.example.org`). Loopback names and the address of the server need no entry; others are refused",
+        unit="hosts",
+    )
+    public_url: str | None = setting(
+        None,
+        read=_check_public_url,
+        description="the address of the page in browsers, if a proxy stands before the server (`https://noetl.example.org`). "
+        "Its host is allowed; with https, cookies are sent over TLS only",
+        unit="URL",
+    )
+    tls_cert: Path | None = setting(
+        None, description="the certificate of the server with its chain, in PEM", unit="path"
+    )
+    tls_key: Path | None = setting(
+        None,
+        description="the private key of the certificate, in PEM, without a password",
+        unit="path",
+    )
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        """The names of the settings, with that of the public address."""
+        public = urlsplit(self.public_url or "").netloc
+        return (*self.allowed_hosts, public) if public else self.allowed_hosts
 
 
 class PageSettings(SettingsGroup):

@@ -16,11 +16,19 @@ from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
 from noetl.cli.pools import find_unserved_pools, make_start_command
 from noetl.client.rows import Row, RowClient
-from noetl.model.errors import NoetlError, Unavailable
+from noetl.model.errors import InvalidInput, NoetlError, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.runtime.running_servers import find_server_address
 from noetl.runtime.stores import open_tier
-from noetl.settings import DatabaseSettings, HomeSettings, StorageSettings, read_settings
+from noetl.runtime.tls import measure_days_left
+from noetl.server.http.loopback import is_loopback
+from noetl.settings import (
+    DatabaseSettings,
+    HomeSettings,
+    ListenSettings,
+    StorageSettings,
+    read_settings,
+)
 
 # A running execution without an event for this long may be stuck.
 STUCK_AFTER = timedelta(minutes=1)
@@ -28,6 +36,7 @@ LEASE_GRACE = timedelta(seconds=2)  # after the end of a lease; servers check le
 MAX_LAG_MS = 5_000  # lag of a projection
 MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
 OTHERS_READ, OTHERS_CHANGE, OTHERS_ENTER = 0o044, 0o022, 0o011  # bits of a mode
+MIN_CERTIFICATE_DAYS = 14
 MAX_NAMED_FILES = 5  # entries of the home named in a finding
 MAX_NAMED_EXECUTIONS = 5  # executions named in a finding
 DOCTOR_PAGE_EXECUTIONS = 500  # executions
@@ -82,6 +91,7 @@ async def _run_checks() -> list[CheckResult]:
             findings.append(CheckResult("reach", "ok", f"{_describe_source(place)} answers"))
             findings += _check_disk(place)
             findings += _check_modes(place)
+            findings += check_transport(place, read_settings(ListenSettings))
             findings += await _check_storage(place)
             findings += await _check_lake_history(client)
             unfinished = await _list_unfinished_executions(client)
@@ -168,6 +178,40 @@ def _is_open_to_others(path: Path) -> bool:
     if path.is_symlink():
         return False
     return bool(mode & (OTHERS_READ | OTHERS_CHANGE))
+
+
+def check_transport(place: HomeSettings, listen: ListenSettings) -> list[CheckResult]:
+    """Check that others on the network cannot read what is sent to and from servers."""
+    open_urls = [url for url in place.server_urls if _is_readable_on_the_way(url)]
+    if open_urls:
+        message = f"{', '.join(open_urls)}: passwords, tokens and data can be read on the way"
+        do = "use https: NOETL_TLS_CERT and NOETL_TLS_KEY of the server, or a proxy with TLS before it"
+        return [CheckResult("transport", "warn", message, do)]
+    if listen.tls_cert is not None:
+        return [_check_certificate(listen.tls_cert)]
+    if not is_loopback(listen.host):
+        message = f"NOETL_HOST={listen.host} without TLS: passwords, tokens and data can be read on the way"
+        do = "set NOETL_TLS_CERT and NOETL_TLS_KEY, or listen on 127.0.0.1 behind a proxy with TLS"
+        return [CheckResult("transport", "warn", message, do)]
+    return [CheckResult("transport", "ok", "servers are called by TLS, or on this machine only")]
+
+
+def _is_readable_on_the_way(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+def _check_certificate(certificate: Path) -> CheckResult:
+    do = "renew it, and start the server again"
+    try:
+        days = measure_days_left(certificate)
+    except InvalidInput as error:
+        return CheckResult("transport", "error", str(error), "NOETL_TLS_CERT names a file in PEM")
+    if days < 0:
+        return CheckResult("transport", "error", f"{certificate} has expired", do)
+    status: Literal["ok", "warn"] = "ok" if days > MIN_CERTIFICATE_DAYS else "warn"
+    message = f"{certificate} expires in {days:.0f} days"
+    return CheckResult("transport", status, message, do if status == "warn" else None)
 
 
 async def _check_storage(place: HomeSettings) -> list[CheckResult]:

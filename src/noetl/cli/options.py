@@ -28,7 +28,8 @@ PayloadFile = Annotated[
     typer.Option("--payload", metavar="FILE", help="workload values from a YAML or JSON file"),
 ]
 Host = Annotated[
-    str | None, typer.Option("--host", help="loopback only: there is no TLS yet (NOETL_HOST)")
+    str | None,
+    typer.Option("--host", help="127.0.0.1; 0.0.0.0: reachable from elsewhere (NOETL_HOST)"),
 ]
 Port = Annotated[
     int | None,

@@ -14,13 +14,20 @@ from noetl.runtime.page_build import build_page_meanwhile, find_build_script
 from noetl.runtime.server import OpenServer, open_server
 from noetl.settings import PageSettings, read_settings
 
+NO_TLS_NOTICE = (
+    "without TLS: others on the network can read passwords, tokens and data on the way. "
+    "Set NOETL_TLS_CERT and NOETL_TLS_KEY, or listen on 127.0.0.1 behind a proxy with TLS"
+)
+
 
 async def serve_api(host: str | None, port: int | None) -> None:
     async with open_server(host, port, "noetl.runtime.serving") as opened:
         serving = import_module("noetl.runtime.serving")
         _print_address(opened)
         async with build_page_meanwhile(_choose_build_script()):
-            await serving.serve(opened.node, opened.listener, several=True, stop=opened.stop)
+            await serving.serve(
+                opened.node, opened.listener, several=True, stop=opened.stop, tls=opened.tls
+            )
 
 
 async def serve_folder(folder: Path, host: str | None, port: int | None) -> None:
@@ -64,4 +71,6 @@ async def _print_link(opened: OpenServer) -> None:
 
 def _print_address(opened: OpenServer) -> None:
     say(f"server at {opened.address}   NOETL_SERVER_URL={opened.address}")
+    if opened.is_exposed:
+        say(NO_TLS_NOTICE)
     sys.stdout.flush()

@@ -40,6 +40,7 @@ from noetl.model.reference import Reference
 from noetl.pipeline.output.reading import StoredResults
 from noetl.results.tenancy import StoreTenant
 from noetl.runtime.stores import open_store
+from noetl.runtime.tls import make_client_context
 from noetl.runtime.token_files import find_own_address, find_token
 from noetl.settings import StorageSettings, read_settings
 from noetl.worker.http import HttpChannel
@@ -78,14 +79,19 @@ class HttpClient:
         self.url = url
         if token is None:
             token = find_token(url, home, "admin")
+        tls = make_client_context(url, home)
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=HTTP_CONNECT_TIMEOUT_S)
         try:
             self._http = httpx.AsyncClient(
-                base_url=url, timeout=timeout, trust_env=False, headers=_make_headers(token)
+                base_url=url,
+                timeout=timeout,
+                trust_env=False,
+                headers=_make_headers(token),
+                verify=tls or True,
             )
         except (ValueError, httpx.InvalidURL) as error:
             raise _make_url_error(url) from error
-        self._channel = HttpChannel([url], lambda _: token)
+        self._channel = HttpChannel([url], lambda _: token, lambda _: tls)
         self._results: StoredResults | None = None  # opened when it is needed
         self._home = home
 
@@ -555,6 +561,11 @@ class HttpClient:
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise _make_url_error(self.url) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise Unavailable(
+                    f"{self.url} has a certificate that this machine does not trust: {error}",
+                    hint="NOETL_TLS_CA names the file of the authority that signed it",
+                ) from error
             raise Unavailable(
                 f"no server answers at {self.url}",
                 hint="noetl server start starts one, noetl dev one with a worker; "

@@ -5,15 +5,18 @@ import signal
 import socket
 
 from noetl.model.errors import InvalidInput
-from noetl.server.http.loopback import check_bind
+from noetl.server.http.loopback import is_loopback
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8082
+# A server that listens on all addresses is called by its own machine at this one.
+LOCAL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def open_listener(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.socket:
     """A listening socket; port 0 chooses a free port. Raises `InvalidInput` if it cannot listen."""
-    check_bind(host)
+    if not host.strip():
+        raise InvalidInput("no address to listen on", hint="127.0.0.1, or 0.0.0.0 for all")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,11 +33,17 @@ def open_listener(host: str = DEFAULT_HOST, port: int = DEFAULT_PORT) -> socket.
     return listener
 
 
-def format_address(listener: socket.socket) -> str:
+def format_address(listener: socket.socket, scheme: str = "http") -> str:
+    """The address at which this machine calls the server."""
     host, port = listener.getsockname()[:2]
+    host = LOCAL_ADDRESSES.get(host, host)
     if ":" in host:
         host = f"[{host}]"
-    return f"http://{host}:{port}"
+    return f"{scheme}://{host}:{port}"
+
+
+def is_reachable_from_elsewhere(listener: socket.socket) -> bool:
+    return not is_loopback(listener.getsockname()[0])
 
 
 def stop_on_signals(*numbers: signal.Signals) -> asyncio.Event:

@@ -151,7 +151,7 @@ def assemble_node(
     services = make_services(
         server, ports, live, metrics, playbooks, credential_service, results_, authenticator, quotas
     )
-    app = create_app(services, metrics, worker_routes, authenticator)
+    app = create_app(services, metrics, worker_routes, authenticator, settings)
     return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
 
 

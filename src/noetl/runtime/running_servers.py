@@ -14,12 +14,16 @@ FOLDER = "servers"
 
 
 class LockedServer(LockContent, frozen=True, kw_only=True):
-    """`runtime_id` is a number of this database. `address` is None if it answers no requests."""
+    """`runtime_id` is a number of this database. `address` is None if it answers no requests.
+
+    `certificate` is the file of the certificate of a server with TLS.
+    """
 
     database: str
     runtime_id: int
     address: str | None = None
     database_setting: str = ""
+    certificate: str | None = None
 
 
 def identify_database_setting() -> str:

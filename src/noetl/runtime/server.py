@@ -6,6 +6,7 @@ long as the other.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from noetl.leases.postgres import LeasesPostgres
 from noetl.runtime.home import open_home
-from noetl.runtime.listening import format_address, open_listener, stop_on_signals
+from noetl.runtime.listening import (
+    format_address,
+    is_reachable_from_elsewhere,
+    open_listener,
+    stop_on_signals,
+)
 from noetl.runtime.meanwhile import load_modules, run_meanwhile
+from noetl.runtime.tls import make_server_context
 from noetl.settings import HomeSettings, ListenSettings, read_settings
 from noetl.time_slice import SERVER_TIME_SLICE_S
 
@@ -29,11 +36,17 @@ class OpenServer:
     node: "Node"
     listener: socket.socket
     stop: asyncio.Event
+    tls: ssl.SSLContext | None
     data: str | None = field(repr=False)  # address of the database for users' tables
 
     @property
     def address(self) -> str:
-        return format_address(self.listener)
+        return format_address(self.listener, "http" if self.tls is None else "https")
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether others can read on the way what callers send."""
+        return self.tls is None and is_reachable_from_elsewhere(self.listener)
 
 
 @asynccontextmanager
@@ -46,7 +59,9 @@ async def open_server(
     are loaded too, for the caller.
     """
     listen_settings = read_settings(ListenSettings, host=host, port=port)
+    tls = make_server_context(listen_settings)
     listener = open_listener(listen_settings.host, listen_settings.port)
+    address = format_address(listener, "http" if tls is None else "https")
     stop = stop_on_signals()
     try:
         home = read_settings(HomeSettings).home_path
@@ -56,8 +71,9 @@ async def open_server(
             run_meanwhile(_read_leases(ports.leases)),
         ):
             server_node, *_ = await loading
-            async with server_node.open_node(ports, format_address(listener)) as node:
-                yield OpenServer(node, listener, stop, ports.data)
+            certificate = listen_settings.tls_cert
+            async with server_node.open_node(ports, address, certificate) as node:
+                yield OpenServer(node, listener, stop, tls, ports.data)
     finally:
         listener.close()
 

@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from msgspec import Struct
+
 from noetl.leases.postgres import LeasesPostgres
 from noetl.runtime.lock_files import LockFile, list_dead_files, read_boot_id
 from noetl.runtime.running_servers import FOLDER, LockedServer, identify_database_setting
@@ -20,13 +22,20 @@ from noetl.server.dispatch.shards import ShardKeeper
 log = logging.getLogger(__name__)
 
 
+class ServerPlace(Struct, frozen=True):
+    """Where a server answers requests, and the file of its certificate if it has one."""
+
+    address: str
+    certificate: Path | None = None
+
+
 @asynccontextmanager
 async def hold_server_lock(
-    home: Path, leases: LeasesPostgres, keeper: ShardKeeper, address: str | None = None
+    home: Path, leases: LeasesPostgres, keeper: ShardKeeper, place: ServerPlace | None = None
 ) -> AsyncIterator[None]:
-    """End the leases of dead servers, then hold the lock of this one, which listens at `address`."""
+    """End the leases of dead servers, then hold the lock of this one."""
     database = await end_dead_leases(home, leases)
-    with lock_server(home, database, keeper, address):
+    with lock_server(home, database, keeper, place):
         yield
 
 
@@ -39,9 +48,12 @@ async def end_dead_leases(home: Path, leases: LeasesPostgres) -> str:
 
 @contextmanager
 def lock_server(
-    home: Path, database: str, keeper: ShardKeeper, address: str | None = None
+    home: Path, database: str, keeper: ShardKeeper, place: ServerPlace | None = None
 ) -> Iterator[None]:
     """Hold a lock from the moment when the keeper has a lease."""
+    certificate = None
+    if place is not None and place.certificate is not None:
+        certificate = str(place.certificate.expanduser().absolute())
     files: list[LockFile] = []
 
     def lock_runtime(runtime_id: int) -> None:
@@ -50,7 +62,8 @@ def lock_server(
             database=database,
             runtime_id=runtime_id,
             boot=read_boot_id() or "",
-            address=address,
+            address=None if place is None else place.address,
+            certificate=certificate,
             database_setting=identify_database_setting(),
         )
         try:

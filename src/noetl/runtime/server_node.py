@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from noetl.model.identity import LOCAL_IDENTITY
 from noetl.runtime.home import HomePorts
@@ -11,7 +12,7 @@ from noetl.runtime.local_tokens import store_local_tokens
 from noetl.runtime.node import Node, ServerPorts, assemble_node
 from noetl.runtime.result_reading import open_result_reading
 from noetl.runtime.scheduled_jobs import make_scheduled_jobs
-from noetl.runtime.server_locks import hold_server_lock
+from noetl.runtime.server_locks import ServerPlace, hold_server_lock
 from noetl.runtime.server_settings import make_server_settings
 from noetl.runtime.worker_locks import WorkerLocks
 from noetl.server.credentials.keys import KeyFile
@@ -21,12 +22,15 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_node(ports: HomePorts, address: str) -> AsyncIterator[Node]:
+async def open_node(
+    ports: HomePorts, address: str, certificate: Path | None = None
+) -> AsyncIterator[Node]:
     """The node of a server at this address. It does not answer yet."""
     node = _make_node(ports, address)
     await store_local_tokens(ports.home, ports.tokens)
     await _check_credential_keys(node)
-    async with hold_server_lock(ports.home, ports.leases, node.server.keeper, address):
+    place = ServerPlace(address, certificate)
+    async with hold_server_lock(ports.home, ports.leases, node.server.keeper, place):
         yield node
 
 

@@ -25,11 +25,14 @@ def make_server_settings(
     if storage.storage_retention_sec is not None:
         retention = to_micros(storage.storage_retention_sec)
     events = settings.read_settings(settings.RetentionSettings)
+    listen = settings.read_settings(settings.ListenSettings)
     snapshot_age_s = max(events.retention_days * DAY_S, MIN_SNAPSHOT_AGE_S)
     return ServerSettings(
         name=f"{socket.gethostname()}-{os.getpid()}",
         address=address,
         time_slice_s=time_slice_s,
+        allowed_hosts=listen.all_hosts,
+        public_url=listen.public_url,
         shards=count,
         lease=to_micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,

@@ -68,7 +68,7 @@ async def run_server_and_worker(opened: OpenServer, background: Coroutine[Any, A
     stop = opened.stop
     worker_left = asyncio.Event()  # the server runs until the worker has sent its last reports
     serving = asyncio.ensure_future(
-        serve(opened.node, opened.listener, several=True, stop=worker_left)
+        serve(opened.node, opened.listener, several=True, stop=worker_left, tls=opened.tls)
     )
     channel = PresentChannel(opened.node.server, opened.node.presence)
     working = asyncio.ensure_future(serve_worker(channel, _make_worker_options(opened), stop))

@@ -8,11 +8,11 @@ or after the restart.
 import asyncio
 import logging
 import socket
+import ssl
 
 import uvicorn
 
 from noetl.runtime.http_protocol import make_protocol
-from noetl.runtime.listening import format_address
 from noetl.runtime.node import Node
 from noetl.server.streams.live import announce_changes, hear_changes
 
@@ -24,7 +24,12 @@ KEEP_ALIVE_S = 30  # seconds an idle connection is kept: longer than any pause o
 
 
 async def serve(
-    node: Node, listener: socket.socket, *, several: bool = False, stop: asyncio.Event | None = None
+    node: Node,
+    listener: socket.socket,
+    *,
+    several: bool = False,
+    stop: asyncio.Event | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Run until `stop` is set or the server fails. `several`: exchange hints with other servers."""
     try:
@@ -32,13 +37,13 @@ async def serve(
     except BaseException:
         listener.close()
         raise
-    web = _WebServer(node)
+    web = _WebServer(node, tls)
     stop = stop or asyncio.Event()
     answering = asyncio.ensure_future(web.answer_requests(listener))
     running = asyncio.ensure_future(node.server.run())
     hints = asyncio.ensure_future(_exchange_hints(node, several))
     ending = asyncio.ensure_future(stop.wait())
-    log.info("server listens", extra={"address": format_address(listener)})
+    log.info("server listens", extra={"address": node.server.settings.address})
     try:
         await asyncio.wait((answering, running, hints, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -67,7 +72,7 @@ async def _exchange_hints(node: Node, several: bool) -> None:
 class _WebServer(uvicorn.Server):
     """The web server of the node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, tls: ssl.SSLContext | None) -> None:
         super().__init__(
             uvicorn.Config(
                 node.app,
@@ -78,6 +83,7 @@ class _WebServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # presence identifies connections by their real address
+                ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=round(SHUTDOWN_GRACE_S),
             )

@@ -91,10 +91,16 @@ def find_token(url: str, home: Path, role: LocalRole) -> str | None:
 
 def find_own_address(url: str, home: Path) -> str | None:
     """The address of the server of this home that `url` names; None if it is another server."""
+    server = find_own_server(url, home)
+    return None if server is None else server.address
+
+
+def find_own_server(url: str, home: Path) -> LockedServer | None:
+    """The server of this home that `url` names; None if it is another server."""
     wanted = _split_address(url)
     for _, server in list_live_files(home / SERVER_FOLDER, LockedServer):
         if server.address is not None and _split_address(server.address) == wanted:
-            return server.address
+            return server
     return None
 
 

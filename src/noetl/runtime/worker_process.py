@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from noetl.runtime.egress import make_pool_guard
+from noetl.runtime.tls import make_client_context
 from noetl.runtime.token_files import find_token
 from noetl.runtime.tools import make_extra_tools
 from noetl.runtime.worker import FindDatabase, find_no_database, make_options, serve_worker
@@ -33,7 +34,11 @@ async def run_worker(
     options = make_options(
         home, worker, read_settings(ShardSettings), read_settings(StorageSettings)
     )
-    channel = HttpChannel(servers, lambda url: find_token(url, home, "worker"))
+    channel = HttpChannel(
+        servers,
+        lambda url: find_token(url, home, "worker"),
+        lambda url: make_client_context(url, home),
+    )
     try:
         guard = make_pool_guard(home, servers)
         options = replace(options, find_data=find_data, tools=make_extra_tools(home), guard=guard)

@@ -42,6 +42,8 @@ class ServerSettings(Struct, frozen=True):
     # seconds of computing until waiting requests get a turn of the event loop; None: no limit,
     # for processes that answer no requests meanwhile
     time_slice_s: float | None = None
+    allowed_hosts: tuple[str, ...] = ()  # beside loopback names and the own address
+    public_url: str | None = None  # of the page in browsers; None: as the request says
     states: int = 10_000  # executions cached in memory
     rows: int = 2_000  # projection rows cached in memory
     plans: int = 500  # compiled playbooks cached in memory

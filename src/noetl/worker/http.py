@@ -26,7 +26,7 @@ from noetl.model.exchange import MAX_EXCHANGE_BYTES, ExchangeReply, ExchangeRequ
 from noetl.model.ids import ExecutionId, RefId
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference
-from noetl.worker.wire import NotConnected, ResponseLost, ServerConnections, WireResponse
+from noetl.worker.wire import FindTls, NotConnected, ResponseLost, ServerConnections, WireResponse
 
 EXCHANGE_PATH = "/api/worker/exchange"
 LOGS_PATH = "/api/worker/logs"
@@ -44,13 +44,21 @@ FindToken = Callable[[str], str | None]  # the token for the server at this addr
 class HttpChannel:
     """`Channel` over HTTP. It uses the same server as long as that answers."""
 
-    def __init__(self, servers: Sequence[str], find_token: FindToken | None = None) -> None:
-        """`find_token` gives the token for a server. It is asked again when a token is refused."""
+    def __init__(
+        self,
+        servers: Sequence[str],
+        find_token: FindToken | None = None,
+        find_tls: FindTls | None = None,
+    ) -> None:
+        """`find_token` gives the token for a server. It is asked again when a token is refused.
+
+        `find_tls` gives the TLS for a server, whenever a connection is made.
+        """
         if not servers:
             raise InvalidInput(
                 "no server to talk to", hint="NOETL_SERVER_URL=http://127.0.0.1:8082"
             )
-        self._wires = [ServerConnections(server) for server in servers]
+        self._wires = [ServerConnections(server, find_tls) for server in servers]
         self._find_token = find_token
         self._tokens: dict[str, str] = {}  # by server
         self._current = 0

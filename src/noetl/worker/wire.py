@@ -7,6 +7,7 @@ for each.
 import asyncio
 import ssl
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
@@ -23,6 +24,9 @@ MAX_IDLE_CONNECTIONS = 8  # idle connections
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024  # bytes of a response's body
 MAX_HEAD_BYTES = 64 * 1024  # bytes of a response's status line and headers
 FIRST_FINAL_STATUS = 200  # statuses below only announce the response
+
+
+FindTls = Callable[[str], ssl.SSLContext | None]  # the TLS for the server at this address
 
 
 class NotConnected(Exception):
@@ -143,7 +147,8 @@ class HttpConnection(asyncio.Protocol):
 class ServerConnections:
     """The connections to one server."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, find_tls: FindTls | None = None) -> None:
+        """Without `find_tls`, servers with TLS have a certificate that the system trusts."""
         parts = urlsplit(url)
         is_http = parts.scheme in ("http", "https")
         if not is_http or not parts.hostname or parts.username or parts.query:
@@ -152,11 +157,9 @@ class ServerConnections:
             )
         self.url = url.rstrip("/")
         self._host = parts.hostname
-        self._secure: ssl.SSLContext | None = None
-        default_port = 80
-        if parts.scheme == "https":
-            self._secure = ssl.create_default_context()
-            default_port = 443
+        self._find_tls = find_tls
+        self._is_secure = parts.scheme == "https"
+        default_port = 443 if self._is_secure else 80
         self._port = parts.port or default_port
         self._prefix = parts.path.rstrip("/")
         self._authority = parts.netloc
@@ -212,12 +215,17 @@ class ServerConnections:
         connection.last_used_at = asyncio.get_running_loop().time()
         self._idle.append(connection)
 
+    def _make_tls(self) -> ssl.SSLContext:
+        found = None if self._find_tls is None else self._find_tls(self.url)
+        return found or ssl.create_default_context()
+
     async def _connect(self) -> HttpConnection:
         loop = asyncio.get_running_loop()
+        tls = self._make_tls() if self._is_secure else None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await loop.create_connection(
-                    HttpConnection, self._host, self._port, ssl=self._secure
+                    HttpConnection, self._host, self._port, ssl=tls
                 )
         except (OSError, TimeoutError) as error:
             raise NotConnected(f"{self.url}: {type(error).__name__} {error}") from error

@@ -1,6 +1,7 @@
 """A server on a free port of the loopback interface, over memory twins, and clients and workers that speak real HTTP to it."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -182,11 +183,13 @@ async def run_api_server(
     several: bool = False,
     store: ResultStore | None = None,
     open_store: Callable[[BlobServers], ResultStore] | None = None,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiServer]:
     """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
-    opened = open_listener(port=0)
-    url = format_address(opened)
+    opened = open_listener(host, port=0)
+    url = format_address(opened, "http" if tls is None else "https")
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
 
     def open_results(server: Server, tenant: Tenant) -> StoredResults:
@@ -200,7 +203,7 @@ async def run_api_server(
         ports or make_memory_ports(), told, open_results=open_results if has_store else None
     )
     stop = asyncio.Event()
-    serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop))
+    serving = asyncio.ensure_future(serve(node, opened, several=several, stop=stop, tls=tls))
     accounts = node.services.accounts
     made = await accounts.create_token(LOCAL_IDENTITY, "local", ["admin", "worker"])
     TOKENS[url] = made.token

@@ -19,6 +19,7 @@ from noetl.server.executions import routes as executions
 from noetl.server.health import routes as health
 from noetl.server.hooks import routes as hooks
 from noetl.server.http.guard import Guard
+from noetl.server.http.hosts import AllowedHosts
 from noetl.server.http.openapi import make_document
 from noetl.server.http.routing import DocumentedRoute, HttpRouter
 from noetl.server.inspection import routes as inspection
@@ -30,6 +31,7 @@ from noetl.server.results import routes as results
 from noetl.server.schedules import routes as schedules
 from noetl.server.services import Services
 from noetl.server.session import routes as session
+from noetl.server.settings import ServerSettings
 from noetl.server.signals import routes as events
 from noetl.server.state import routes as playbook_state
 from noetl.server.streams import routes as streams
@@ -63,9 +65,15 @@ SUBJECTS = (
 
 
 def create_app(
-    services: Services, metrics: Metrics, worker_routes: WorkerRoutes, authenticator: Authenticator
+    services: Services,
+    metrics: Metrics,
+    worker_routes: WorkerRoutes,
+    authenticator: Authenticator,
+    settings: ServerSettings,
 ) -> ASGIApp:
-    return Guard(create_router(services, metrics, worker_routes, authenticator), metrics)
+    router = create_router(services, metrics, worker_routes, authenticator)
+    router.state.public_url = settings.public_url
+    return Guard(router, metrics, AllowedHosts(settings.allowed_hosts))
 
 
 def create_router(

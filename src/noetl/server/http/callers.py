@@ -63,17 +63,23 @@ def get_address(request: Request) -> str:
 
 def make_cookie_header(request: Request, text: str, lifetime_s: int) -> str:
     """The value of `Set-Cookie`. A lifetime of 0 removes the cookie."""
-    secure = "; Secure" if request.url.scheme == "https" else ""
-    return (
-        f"{_name_cookie(request)}={text}; Path=/; Max-Age={lifetime_s}; HttpOnly; SameSite=Strict"
-        f"{secure}"
-    )
+    name = name_cookie(request, "session")
+    secure = "; Secure" if is_secure(request) else ""
+    return f"{name}={text}; Path=/; Max-Age={lifetime_s}; HttpOnly; SameSite=Strict{secure}"
 
 
-def _name_cookie(request: Request) -> str:
+def name_cookie(request: Request, use: str) -> str:
+    """The name of a cookie of this server. With TLS, browsers take one of this name from this host alone."""
     server = request.scope.get("server")
     port = server[1] if server else 0
-    return f"noetl_session_{port}"
+    prefix = "__Host-" if is_secure(request) else ""
+    return f"{prefix}noetl_{use}_{port}"
+
+
+def is_secure(request: Request) -> bool:
+    """Whether browsers reach the server over TLS, its own or that of a proxy."""
+    public_url: str | None = getattr(request.app.state, "public_url", None)
+    return request.url.scheme == "https" or (public_url or "").startswith("https:")
 
 
 def _read_cookie(request: Request) -> str | None:
@@ -81,7 +87,7 @@ def _read_cookie(request: Request) -> str | None:
     if header is None or len(header) > MAX_COOKIE_CHARS:
         return None
     try:
-        morsel = SimpleCookie(header).get(_name_cookie(request))
+        morsel = SimpleCookie(header).get(name_cookie(request, "session"))
     except CookieError:
         return None
     return None if morsel is None else morsel.value

@@ -1,17 +1,15 @@
 """The outermost layer of HTTP: checks where a request comes from and its size, and measures it.
 
 Browsers add the cookie of a session by themselves, so the server refuses what a browser sends for
-another site: requests with a name that was rebound to 127.0.0.1 (the Host is not a loopback name),
-and requests of a form or script of another origin (the Origin is not that of this server, or the
+another site: requests with a name that was rebound to this server (the Host is not one of
+`hosts.py`), and requests of a form or script of another origin (the Origin is not that of this server, or the
 browser says that the site is another one). There is no CORS: no other origin may read an answer.
 """
 
 import logging
 import time
 from collections.abc import MutableMapping
-from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -21,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noetl.metrics import Metrics
 from noetl.model.exchange import MAX_EXCHANGE_BYTES
-from noetl.server.http.loopback import is_loopback
+from noetl.server.http.hosts import AllowedHosts
 from noetl.server.http.problems import make_internal_problem, make_problem
 from noetl.time_slice import AdmissionGate
 
@@ -39,20 +37,12 @@ OWN_SITES = frozenset(
 CACHE_CONTROL = b"cache-control"
 
 
-@lru_cache(maxsize=256)
-def _is_local(authority: str) -> bool:
-    """Whether it is a loopback name, with or without a port."""
-    try:
-        return is_loopback(urlsplit(f"//{authority}").hostname or "")
-    except ValueError:
-        return False
-
-
 class Guard:
     """ASGI middleware that refuses foreign and oversized requests, and measures the others."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, hosts: AllowedHosts | None = None) -> None:
         self._app = app
+        self._hosts = hosts or AllowedHosts()
         self._metrics = metrics
         self._write_gate = AdmissionGate()
 
@@ -60,7 +50,8 @@ class Guard:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         limit = MAX_EXCHANGE_BYTES if scope["path"] == EXCHANGE_PATH else MAX_HTTP_BODY_BYTES
-        refusal = _check_headers(Headers(scope=scope), limit) or _check_request_path(scope)
+        refusal = self._check_host(scope) or _check_headers(Headers(scope=scope), limit)
+        refusal = refusal or _check_request_path(scope)
         if refusal is not None:
             return await refusal(scope, receive, _AnswerSender(send))
         if scope["method"] not in ("GET", "HEAD") and scope["path"] != EXCHANGE_PATH:
@@ -79,6 +70,19 @@ class Guard:
             route = getattr(scope.get("endpoint"), "__name__", "none")
             milliseconds = (time.perf_counter() - began) * 1000
             self._metrics.http_ms.labels(route, str(answer.status)).observe(milliseconds)
+
+    def _check_host(self, scope: Scope) -> Response | None:
+        """The answer to a request under a name that is not of this server; None if it may pass."""
+        server = scope.get("server")
+        own_address = server[0] if server else ""
+        if self._hosts.allows(Headers(scope=scope).get("host", ""), own_address):
+            return None
+        return make_problem(
+            421,
+            "WRONG_HOST",
+            "this server does not answer under this name",
+            "use http://127.0.0.1 or http://localhost on its machine; NOETL_ALLOWED_HOSTS of the server allows other names",
+        )
 
 
 class _AnswerSender:
@@ -99,14 +103,7 @@ class _AnswerSender:
 
 
 def _check_headers(headers: Headers, limit: int) -> Response | None:
-    """The answer to a request of the wrong host, origin or size; None if it may pass."""
-    if not _is_local(headers.get("host", "")):
-        return make_problem(
-            421,
-            "WRONG_HOST",
-            "this server answers to loopback names only",
-            "use http://127.0.0.1 or http://localhost",
-        )
+    """The answer to a request of the wrong origin or size; None if it may pass."""
     if _is_foreign(headers):
         return make_problem(403, "FOREIGN_ORIGIN", "requests from other sites are refused")
     length = headers.get("content-length", "0")
