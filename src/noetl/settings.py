@@ -292,6 +292,63 @@ class ListenSettings(SettingsGroup):
         return (*self.allowed_hosts, public) if public else self.allowed_hosts
 
 
+def _check_issuer(text: str) -> str:
+    """The text itself: an issuer is compared letter by letter. Raises ValueError if it can be none."""
+    match = _SERVER_URL.fullmatch(text)
+    is_local = text.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
+    if match is None or "@" in text or not (text.startswith("https://") or is_local):
+        raise ValueError(f"{text!r} is not the address of an issuer, like https://id.example.org")
+    return text
+
+
+def _read_role_map(text: str) -> dict[str, str]:
+    roles: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        group, separator, role = part.rpartition("=")
+        if not separator or not group.strip():
+            raise ValueError(f"{part!r} is not GROUP=ROLE")
+        roles[group.strip()] = role.strip()
+    return roles
+
+
+class OidcSettings(SettingsGroup, prefix="NOETL_OIDC_"):
+    """Single sign-on by an issuer of OpenID Connect. `docs/security.md` says how to set it up."""
+
+    issuer: str | None = setting(
+        None,
+        read=_check_issuer,
+        description="that signs users in, letter by letter as it calls itself; without it, there is no single sign-on",
+        unit="URL",
+    )
+    client_id: str | None = setting(None, description="that the issuer gave you", unit="text")
+    client_secret: Secret | None = setting(
+        None,
+        description="that the issuer gave you; without it, the client is a public one",
+        unit="text",
+    )
+    scopes: str = setting(
+        "openid profile email",
+        pattern=r"openid( [!-~]+)*",
+        description="what the issuer is asked for; some have a scope for groups",
+        unit="words",
+    )
+    roles_claim: str = setting(
+        "groups",
+        description="the claim that has the groups of a user; with dots for one inside another (`realm_access.roles`)",
+        unit="name",
+    )
+    roles: dict[str, str] = setting(
+        {},
+        read=_read_role_map,
+        description="the roles of groups, separated by commas (`data-team=author,ops=operator`); `*=viewer` for every user of "
+        "the issuer. A user without a role cannot sign in",
+        unit="GROUP=ROLE",
+    )
+    label: str = setting(
+        "single sign-on", description="what the button of the page says", unit="text"
+    )
+
+
 class PageSettings(SettingsGroup):
     """The page that servers show in a browser."""
 
@@ -490,6 +547,7 @@ SETTINGS_GROUPS: tuple[type[SettingsGroup], ...] = (
     StorageSettings,
     ShardSettings,
     ListenSettings,
+    OidcSettings,
     PageSettings,
     DutySettings,
     WorkerProcessSettings,

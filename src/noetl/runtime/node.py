@@ -20,6 +20,7 @@ from noetl.model.clock import Clock
 from noetl.model.errors import Unavailable
 from noetl.model.ids import Tenant
 from noetl.playbook.validation import Kinds
+from noetl.runtime.issuer import make_issuer
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.accounts.service import AccountService
 from noetl.server.accounts.users import UserService
@@ -40,6 +41,8 @@ from noetl.server.items.service import ItemService
 from noetl.server.logs.search import LogSearchService
 from noetl.server.logs.service import LogService
 from noetl.server.node import Server
+from noetl.server.oidc.port import Issuer
+from noetl.server.oidc.service import OidcService
 from noetl.server.queue.service import QueueService
 from noetl.server.results.lineage import LineageService
 from noetl.server.results.opener import OpenResults, Results
@@ -149,7 +152,16 @@ def assemble_node(
     results_ = None if open_results is None else _open_once(partial(open_results, server))
     authenticator = Authenticator(ports.tokens, ports.clock)
     services = make_services(
-        server, ports, live, metrics, playbooks, credential_service, results_, authenticator, quotas
+        server,
+        ports,
+        live,
+        metrics,
+        playbooks,
+        credential_service,
+        results_,
+        authenticator,
+        quotas,
+        make_issuer(settings.issuer),
     )
     app = create_app(services, metrics, worker_routes, authenticator, settings)
     return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
@@ -165,6 +177,7 @@ def make_services(
     results_: OpenResults | None,
     authenticator: Authenticator,
     quotas: QuotaGuard,
+    issuer: Issuer | None = None,
 ) -> Services:
     stores = ports.stores
     access = Access(stores.log)
@@ -224,6 +237,9 @@ def make_services(
         tenants=TenantService(ports.tenants, stores.usage, quotas),
         accounts=account_service,
         users=UserService(ports.users, account_service, authenticator),
+        oidc=OidcService(
+            ports.users, account_service, authenticator, server.settings.issuer, issuer
+        ),
     )
 
 

@@ -6,6 +6,7 @@ import socket
 from noetl import settings
 from noetl.playbook.workload import readable_environment
 from noetl.runtime.clock import to_micros
+from noetl.runtime.issuer import make_issuer_settings
 from noetl.server.settings import ServerSettings
 
 MAX_SWEEP_INTERVAL_S = 60.0  # seconds between a server's searches for expired results
@@ -33,6 +34,7 @@ def make_server_settings(
         time_slice_s=time_slice_s,
         allowed_hosts=listen.all_hosts,
         public_url=listen.public_url,
+        issuer=make_issuer_settings(settings.read_settings(settings.OidcSettings)),
         shards=count,
         lease=to_micros(shards.lease_sec),
         renew_every=shards.heartbeat_sec,

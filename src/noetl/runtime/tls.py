@@ -53,6 +53,13 @@ def make_client_context(url: str, home: Path) -> ssl.SSLContext | None:
     own = find_own_server(url, home)
     if own is not None and own.certificate is not None:
         return _trust_certificate(own.certificate)
+    return make_outside_context(url)
+
+
+def make_outside_context(url: str) -> ssl.SSLContext | None:
+    """The TLS for a server that is not of this home, or for an issuer; None for http."""
+    if not url.lower().startswith("https:"):
+        return None
     authority = read_settings(HomeSettings).tls_ca
     return _trust_authority(None if authority is None else str(authority.expanduser()))
 

@@ -15,6 +15,7 @@ from noetl.server.inspection.service import InspectionService
 from noetl.server.items.service import ItemService
 from noetl.server.logs.search import LogSearchService
 from noetl.server.logs.service import LogService
+from noetl.server.oidc.service import OidcService
 from noetl.server.queue.service import QueueService
 from noetl.server.results.lineage import LineageService
 from noetl.server.results.service import ResultService
@@ -54,3 +55,4 @@ class Services:
     accounts: AccountService
     tenants: TenantService
     users: UserService
+    oidc: OidcService

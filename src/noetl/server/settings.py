@@ -6,6 +6,7 @@ from msgspec import Struct, field
 
 from noetl.model.exchange import LEASE_MICROS, RENEW_INTERVAL_MICROS
 from noetl.model.ids import Micros
+from noetl.server.oidc.port import IssuerSettings
 
 
 class ServerSettings(Struct, frozen=True):
@@ -44,6 +45,7 @@ class ServerSettings(Struct, frozen=True):
     time_slice_s: float | None = None
     allowed_hosts: tuple[str, ...] = ()  # beside loopback names and the own address
     public_url: str | None = None  # of the page in browsers; None: as the request says
+    issuer: IssuerSettings | None = None  # that signs users in
     states: int = 10_000  # executions cached in memory
     rows: int = 2_000  # projection rows cached in memory
     plans: int = 500  # compiled playbooks cached in memory

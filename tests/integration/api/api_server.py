@@ -1,6 +1,7 @@
 """A server on a free port of the loopback interface, over memory twins, and clients and workers that speak real HTTP to it."""
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -184,11 +185,12 @@ async def run_api_server(
     store: ResultStore | None = None,
     open_store: Callable[[BlobServers], ResultStore] | None = None,
     host: str = "127.0.0.1",
+    listener: socket.socket | None = None,
     tls: ssl.SSLContext | None = None,
     **settings: Any,
 ) -> AsyncIterator[ApiServer]:
     """With a store it can show data; `open_store` makes one that keeps small payloads with the server."""
-    opened = open_listener(host, port=0)
+    opened = listener or open_listener(host, port=0)
     url = format_address(opened, "http" if tls is None else "https")
     told = ServerSettings(name=name, address=url, shards=SHARDS, **settings)
 

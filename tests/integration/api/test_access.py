@@ -26,6 +26,9 @@ PUBLIC = {
     ("GET", "/ready"),
     ("POST", "/api/session"),  # signs in
     ("DELETE", "/api/session"),  # signs out
+    ("GET", "/api/session/ways"),  # what the sign-in page shows
+    ("GET", "/api/oidc/start"),  # leads to the issuer
+    ("GET", "/api/oidc/callback"),  # comes back with its answer, and proves who signs in
     ("POST", "/api/hooks/{name}"),  # has a signature instead of a token
     ("POST", "/api/tenants/{tenant}/hooks/{name}"),  # the same
 }

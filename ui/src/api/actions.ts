@@ -1,5 +1,5 @@
 import { call, post } from './call'
-import type { AskedView, BulkView, RepeatView, SessionView, SignedOutView, StartedView } from './types'
+import type { AskedView, BulkView, RepeatView, SessionView, SignInWaysView, SignedOutView, StartedView } from './types'
 
 // What people do with an execution.
 
@@ -39,6 +39,7 @@ export const decideApproval = (id: string, step: string, verdict: Verdict) => se
 // The session of this browser is a cookie that the server sets.
 export type Proof = { code: string } | { token: string } | { name: string; password: string }
 export const signIn = (proof: Proof) => post<SessionView>('/api/session', proof)
+export const listSignInWays = () => call<SignInWaysView>('GET', '/api/session/ways')
 export const signOut = () => call<SignedOutView>('DELETE', '/api/session')
 export const hasSession = () =>
   fetch('/api/session').then(

@@ -1236,6 +1236,11 @@ export interface SignInBody {
   password?: string | null
 }
 
+export interface SignInWaysView {
+  /** what the button says that signs in by an issuer; null: there is none */
+  issuer: string | null
+}
+
 export interface SignalBody {
   payload?: unknown
 }
@@ -2013,6 +2018,9 @@ export interface Routes {
   }
   'POST /api/session/links': {
     answer: LinkView
+  }
+  'GET /api/session/ways': {
+    answer: SignInWaysView
   }
   'POST /api/tokens': {
     body: TokenBody

@@ -2,9 +2,9 @@ import { useSearch } from '@tanstack/react-router'
 import type { FormEvent } from 'react'
 import { useEffect, useRef, useState } from 'react'
 import type { Proof } from '../api/actions'
-import { hasSession, signIn } from '../api/actions'
+import { hasSession, listSignInWays, signIn } from '../api/actions'
 import { choosePlace } from '../api/signIn'
-import { Button } from '../parts/Button'
+import { Button, makeButtonClass } from '../parts/Button'
 import { Empty } from '../parts/Empty'
 import { Problem } from '../parts/Problem'
 import { useTitle } from '../parts/useTitle'
@@ -32,6 +32,7 @@ export function LoginPage() {
       <h1 className={styles.title}>NoETL</h1>
       {isBusy && <p role="status">signing in…</p>}
       {error !== null && <Problem error={error} />}
+      {!isBusy && <IssuerLink next={choosePlace(next)} />}
       {!isBusy && <PasswordForm onPassword={(name, password) => open({ name, password })} />}
       {!isBusy && <TokenForm onToken={(token) => open({ token })} />}
       <Empty command="noetl ui">On the machine of the server, this command opens the page signed in.</Empty>
@@ -47,6 +48,23 @@ function useCodeOnce(code: string | undefined, use: (code: string) => void): voi
     isUsed.current = true
     use(code)
   })
+}
+
+// Leads to the issuer that signs users in, if the server has one.
+function IssuerLink({ next }: { next: string }) {
+  const [label, setLabel] = useState<string | null>(null)
+  useEffect(() => {
+    listSignInWays().then(
+      (ways) => setLabel(ways.issuer),
+      () => setLabel(null),
+    )
+  }, [])
+  if (label === null) return null
+  return (
+    <a className={makeButtonClass('primary')} href={`/api/oidc/start?next=${encodeURIComponent(next)}`}>
+      Continue with {label}
+    </a>
+  )
 }
 
 function PasswordForm({ onPassword }: { onPassword: (name: string, password: string) => void }) {

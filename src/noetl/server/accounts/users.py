@@ -166,10 +166,10 @@ class UserService:
         changed = await self._users.change_user(identity.tenant, found.user_id, change)
         if changed is None:
             raise _make_unknown_user(user)
-        self.end_cached_sessions(changed)
+        self._end_cached_sessions(changed)
         return make_user_view(changed.user)
 
-    def end_cached_sessions(self, changed: ChangedUser) -> None:
+    def _end_cached_sessions(self, changed: ChangedUser) -> None:
         """Refuse the sessions that the change has ended at once, not when the cache is old."""
         if changed.ended_grant_id != changed.user.grant_id:
             self._authenticator.forget_token(changed.ended_grant_id)

@@ -25,6 +25,7 @@ from noetl.server.http.routing import DocumentedRoute, HttpRouter
 from noetl.server.inspection import routes as inspection
 from noetl.server.items import routes as items
 from noetl.server.logs import routes as logs
+from noetl.server.oidc import routes as oidc
 from noetl.server.pages.answers import PageAnswers, is_page_path
 from noetl.server.queue import routes as queue
 from noetl.server.results import routes as results
@@ -57,6 +58,7 @@ SUBJECTS = (
     schedules,
     hooks,
     session,
+    oidc,
     tokens,
     tenants,
     users,

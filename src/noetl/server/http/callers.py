@@ -47,7 +47,7 @@ async def find_caller(request: Request) -> Identity | None:
 
 async def find_session_caller(request: Request) -> CachedCaller | None:
     """The caller by the cookie of the browser; None without a valid one."""
-    text = _read_cookie(request)
+    text = read_cookie(request, "session")
     if text is None:
         return None
     try:
@@ -82,12 +82,12 @@ def is_secure(request: Request) -> bool:
     return request.url.scheme == "https" or (public_url or "").startswith("https:")
 
 
-def _read_cookie(request: Request) -> str | None:
+def read_cookie(request: Request, use: str) -> str | None:
     header = request.headers.get("cookie")
     if header is None or len(header) > MAX_COOKIE_CHARS:
         return None
     try:
-        morsel = SimpleCookie(header).get(name_cookie(request, "session"))
+        morsel = SimpleCookie(header).get(name_cookie(request, use))
     except CookieError:
         return None
     return None if morsel is None else morsel.value

@@ -12,6 +12,7 @@ from noetl.model.errors import InvalidInput
 from noetl.model.identity import Identity
 from noetl.model.statuses import STATUSES
 from noetl.server.accounts import routes as tokens
+from noetl.server.accounts import user_routes as users
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
@@ -22,6 +23,7 @@ from noetl.server.http.application import make_openapi
 from noetl.server.inspection import routes as inspection
 from noetl.server.items import routes as items
 from noetl.server.logs import routes as logs
+from noetl.server.oidc import routes as oidc
 from noetl.server.queue import routes as queue
 from noetl.server.results import routes as results
 from noetl.server.schedules import routes as schedules
@@ -35,8 +37,8 @@ from noetl.server.tenants import routes as tenants
 from noetl.server.variables import routes as vars
 
 MODULES = (
-    catalog, credentials, events, executions, health, hooks, inspection, items, logs, playbook_state, queue, render, results,
-    schedules, session, streams, tenants, tokens, vars,
+    catalog, credentials, events, executions, health, hooks, inspection, items, logs, oidc, playbook_state, queue, render,
+    results, schedules, session, streams, tenants, tokens, users, vars,
 )  # fmt: skip
 # Say nothing about anyone's data, or find out who calls by themselves.
 OPEN = {
@@ -44,6 +46,10 @@ OPEN = {
     "call",  # of a hook, by its signature
     "open_session_by_link",
     "open_session_by_token",
+    "open_session_by_password",
+    "get_label",
+    "begin_sign_in",
+    "end_sign_in",
     "end_session",
 }
 
