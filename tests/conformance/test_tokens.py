@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from noetl.accounts.port import NewToken
+from noetl.accounts.port import HOME_CREATOR, REVOKED_RETENTION_S, NewToken
 from noetl.model.ids import Tenant
 from tests.conformance.conftest import PortWorld
 
@@ -39,7 +39,7 @@ async def test_a_token_that_is_there_stays_as_it_is(world: PortWorld) -> None:
     first = await world.tokens.add_token(make_token("a"))
     again = await world.tokens.add_token(make_token("a", token_id="b", roles=("admin",)))
     assert again == first
-    await world.tokens.revoke_token(Tenant(1), "a")
+    await world.tokens.revoke_token(Tenant(1), "a", "api")
     assert not (await world.tokens.add_token(make_token("a"))).is_valid
 
 
@@ -69,9 +69,9 @@ async def test_a_token_is_revoked_with_its_sessions(world: PortWorld) -> None:
     other = make_token("b")
     for token in (parent, session, other):
         await world.tokens.add_token(token)
-    assert await world.tokens.revoke_token(Tenant(2), "a") is None
-    assert await world.tokens.revoke_token(Tenant(1), "x") is None
-    revoked = await world.tokens.revoke_token(Tenant(1), "a")
+    assert await world.tokens.revoke_token(Tenant(2), "a", "api") is None
+    assert await world.tokens.revoke_token(Tenant(1), "x", "api") is None
+    revoked = await world.tokens.revoke_token(Tenant(1), "a", "api")
     assert revoked is not None
     assert (revoked.token_id, revoked.revoked_at, revoked.is_valid) == (
         "a",
@@ -81,7 +81,7 @@ async def test_a_token_is_revoked_with_its_sessions(world: PortWorld) -> None:
     valid = [await world.tokens.find_token(each.digest) for each in (parent, session, other)]
     assert [token is not None and token.is_valid for token in valid] == [False, False, True]
     await world.pass_time(SECOND)
-    again = await world.tokens.revoke_token(Tenant(1), "a")
+    again = await world.tokens.revoke_token(Tenant(1), "a", "api")
     assert again is not None
     assert again.revoked_at == revoked.revoked_at
 
@@ -135,3 +135,30 @@ async def test_expired_sessions_are_forgotten_and_tokens_are_not(world: PortWorl
     await world.tokens.add_token(make_token("u"))
     assert await world.tokens.find_token(session.digest) is None
     assert await world.tokens.find_token(token.digest) is not None
+
+
+async def test_only_a_token_of_the_named_kind_is_revoked(world: PortWorld) -> None:
+    session = make_token("s", kind="session", parent_id="a", lifetime_s=60)
+    for token in (make_token("a"), session):
+        await world.tokens.add_token(token)
+    assert await world.tokens.revoke_token(Tenant(1), "s", "api") is None
+    found = await world.tokens.find_token(session.digest)
+    assert found is not None
+    assert found.is_valid
+    assert await world.tokens.revoke_token(Tenant(1), "s", "session") is not None
+
+
+async def test_tokens_are_forgotten_long_after_they_were_revoked(world: PortWorld) -> None:
+    for name, creator in (("a", "ada"), ("b", "ada"), ("home", HOME_CREATOR)):
+        await world.tokens.add_token(make_token(name, created_by=creator))
+    for name in ("a", "home"):
+        await world.tokens.revoke_token(Tenant(1), name, "api")
+    await world.pass_time((REVOKED_RETENTION_S - 1) * SECOND)
+    await world.tokens.add_token(make_token("c"))
+    assert len(await world.tokens.list_tokens(Tenant(1))) == 4
+    await world.pass_time(SECOND)
+    await world.tokens.add_token(make_token("d"))
+    listed = await world.tokens.list_tokens(Tenant(1))
+    assert {token.token_id for token in listed} == {"b", "c", "d", "home"}
+    still = await world.tokens.add_token(make_token("home"))  # as a server does at its start
+    assert not still.is_valid

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from noetl.accounts.port import NewToken, StoredToken
+from noetl.accounts.port import HOME_CREATOR, REVOKED_RETENTION_S, NewToken, StoredToken, TokenKind
 from noetl.accounts.users import GRANT_PREFIX
 from noetl.accounts.users_memory import UsersMemory
 from noetl.model.clock import Clock
@@ -62,7 +62,12 @@ class TokensMemory:
             if token.tenant == tenant and token.kind == "api"
         ]
 
-    async def revoke_token(self, tenant: Tenant, token_id: str) -> StoredToken | None:
+    async def revoke_token(
+        self, tenant: Tenant, token_id: str, kind: TokenKind
+    ) -> StoredToken | None:
+        named = next((each for each in self._tokens.values() if each.token_id == token_id), None)
+        if named is None or named.kind != kind:
+            return None
         revoked = None
         for digest, token in self._tokens.items():
             if token.tenant != tenant or token_id not in (token.token_id, token.parent_id):
@@ -87,11 +92,15 @@ class TokensMemory:
         return token.revoked_at is not None or is_expired
 
     def _forget_expired(self) -> None:
-        """Sessions and links that have expired are no use to anybody; tokens stay in the list."""
-        expired = [
-            digest
-            for digest, token in self._tokens.items()
-            if token.kind != "api" and not self._judge(token).is_valid
-        ]
+        """Sessions and links that have expired are no use to anybody; tokens stay in the list for a
+        while after they were revoked."""
+        expired = [digest for digest, token in self._tokens.items() if self._is_forgotten(token)]
         for digest in expired:
             del self._tokens[digest]
+
+    def _is_forgotten(self, token: StoredToken) -> bool:
+        if token.kind != "api":
+            return not self._judge(token).is_valid
+        oldest = self._clock.now() - REVOKED_RETENTION_S * MICROS_PER_SECOND
+        is_old = token.revoked_at is not None and token.revoked_at <= oldest
+        return is_old and token.created_by != HOME_CREATOR

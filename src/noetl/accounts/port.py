@@ -14,6 +14,12 @@ from noetl.model.ids import Micros, Tenant
 TokenKind = Literal["api", "session", "link"]
 
 
+REVOKED_RETENTION_S = 90 * 86_400  # a token that was revoked is listed for so long
+# A server stores the tokens of its home at every start. Their rows are never forgotten: a revoked one
+# would be valid again.
+HOME_CREATOR = "the first start of a server"
+
+
 class TokenFields(Struct, frozen=True, kw_only=True):
     """What a token is for. `lifetime_s` is None for one that does not expire.
 
@@ -57,7 +63,11 @@ class TokenStore(Protocol):
     """All tokens of a database."""
 
     async def add_token(self, token: NewToken) -> StoredToken:
-        """Store a token. One with the same sum stays as it is and is returned."""
+        """Store a token. One with the same sum stays as it is and is returned.
+
+        Expired sessions and links are deleted on the way, and tokens that were revoked
+        `REVOKED_RETENTION_S` seconds ago, except those of a home.
+        """
         ...
 
     async def find_token(self, digest: bytes) -> StoredToken | None:
@@ -72,9 +82,11 @@ class TokenStore(Protocol):
         """Tokens of the kind `api`, the newest first."""
         ...
 
-    async def revoke_token(self, tenant: Tenant, token_id: str) -> StoredToken | None:
+    async def revoke_token(
+        self, tenant: Tenant, token_id: str, kind: TokenKind
+    ) -> StoredToken | None:
         """Revoke a token or a session, and the sessions and links that were opened with it.
 
-        None if there is none with this id.
+        None, and nothing is revoked, if there is none of this kind with this id.
         """
         ...

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from noetl.accounts.port import NewToken, StoredToken
+from noetl.accounts.port import HOME_CREATOR, REVOKED_RETENTION_S, NewToken, StoredToken, TokenKind
 from noetl.model.ids import Tenant
 from noetl.postgres.pool import Database
 from noetl.postgres.queries import load_queries
@@ -29,6 +29,8 @@ class TokensPostgres:
             created_by=token.created_by,
             parent_id=token.parent_id,
             lifetime_s=token.lifetime_s,
+            retention_s=REVOKED_RETENTION_S,
+            home_creator=HOME_CREATOR,
         )
         added = _read_first(rows)
         if added is None:  # another process has stored it since this statement began
@@ -46,8 +48,12 @@ class TokensPostgres:
         rows = await self._pool.read(_SQL["list_tokens"], tenant=tenant)
         return [_read_token(row) for row in rows]
 
-    async def revoke_token(self, tenant: Tenant, token_id: str) -> StoredToken | None:
-        rows = await self._pool.write(_SQL["revoke_token"], tenant=tenant, token_id=token_id)
+    async def revoke_token(
+        self, tenant: Tenant, token_id: str, kind: TokenKind
+    ) -> StoredToken | None:
+        rows = await self._pool.write(
+            _SQL["revoke_token"], tenant=tenant, token_id=token_id, kind=kind
+        )
         return _read_first(rows)
 
 

@@ -1,9 +1,12 @@
 -- Tokens, sessions and links. The text of a token is never here, only its sum.
 
 -- name: add_token
--- A token with the same sum stays as it is. Expired sessions and links are deleted on the way.
+-- A token with the same sum stays as it is. Expired sessions and links are deleted on the way, and tokens that were revoked
+-- long ago.
 with swept as (
-    delete from noetl.access_token where kind <> 'api' and (expires_at <= now() or revoked_at is not null)
+    delete from noetl.access_token
+    where (kind <> 'api' and (expires_at <= now() or revoked_at is not null))
+       or (revoked_at <= now() - :retention_s::int * interval '1 second' and created_by <> :home_creator::text)
 ), added as (
     insert into noetl.access_token (token_id, tenant, kind, name, roles, pools, digest, created_by, parent_id, created_at, expires_at)
     values (:token_id::text, :tenant::int, :kind::text, :name::text, :roles::text[], :pools::text[], :digest::bytea,
@@ -47,6 +50,8 @@ from noetl.access_token where tenant = :tenant::int and kind = 'api' order by cr
 with revoked as (
     update noetl.access_token set revoked_at = coalesce(revoked_at, now())
     where tenant = :tenant::int and (token_id = :token_id::text or parent_id = :token_id)
+      and exists (select from noetl.access_token as named
+                  where named.token_id = :token_id and named.tenant = :tenant and named.kind = :kind::text)
     returning *
 )
 select token_id, tenant, kind, name, roles, pools, created_by, parent_id, (extract(epoch from created_at) * 1000000)::bigint,

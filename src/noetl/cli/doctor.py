@@ -16,11 +16,12 @@ from noetl.cli.options import AsJson
 from noetl.cli.output import adapt_commands, add_colour, say, say_json
 from noetl.cli.pools import find_unserved_pools, make_start_command
 from noetl.client.rows import Row, RowClient
-from noetl.model.errors import InvalidInput, NoetlError, Unavailable
+from noetl.model.errors import InvalidInput, NoetlError, NotPermitted, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.runtime.running_servers import find_server_address
 from noetl.runtime.stores import open_tier
 from noetl.runtime.tls import measure_days_left
+from noetl.runtime.token_files import LOCAL_ROLES, read_token_file
 from noetl.server.http.loopback import is_loopback
 from noetl.settings import (
     DatabaseSettings,
@@ -37,6 +38,7 @@ MAX_LAG_MS = 5_000  # lag of a projection
 MIN_FREE_BYTES = 1 << 30  # bytes free on the disk
 OTHERS_READ, OTHERS_CHANGE, OTHERS_ENTER = 0o044, 0o022, 0o011  # bits of a mode
 MIN_CERTIFICATE_DAYS = 14
+EXPIRES_SOON = timedelta(days=7)  # of a token
 MAX_NAMED_FILES = 5  # entries of the home named in a finding
 MAX_NAMED_EXECUTIONS = 5  # executions named in a finding
 DOCTOR_PAGE_EXECUTIONS = 500  # executions
@@ -92,6 +94,7 @@ async def _run_checks() -> list[CheckResult]:
             findings += _check_disk(place)
             findings += _check_modes(place)
             findings += check_transport(place, read_settings(ListenSettings))
+            findings += await _check_tokens(client, place)
             findings += await _check_storage(place)
             findings += await _check_lake_history(client)
             unfinished = await _list_unfinished_executions(client)
@@ -212,6 +215,32 @@ def _check_certificate(certificate: Path) -> CheckResult:
     status: Literal["ok", "warn"] = "ok" if days > MIN_CERTIFICATE_DAYS else "warn"
     message = f"{certificate} expires in {days:.0f} days"
     return CheckResult("transport", status, message, do if status == "warn" else None)
+
+
+async def _check_tokens(client: RowClient, place: HomeSettings) -> list[CheckResult]:
+    """Check the token files of the home, and that no token expires soon."""
+    try:
+        for role in LOCAL_ROLES:
+            read_token_file(place.home_path, role)
+        rows = await client.list_tokens()
+    except NotPermitted:
+        return []  # the caller may not see tokens
+    except InvalidInput as error:
+        return [CheckResult("tokens", "error", str(error), error.hint)]
+    return [judge_tokens(rows, datetime.now(UTC))]
+
+
+def judge_tokens(rows: list[Row], now: datetime) -> CheckResult:
+    """What is to be said of these tokens."""
+    valid = [row for row in rows if row["valid"]]
+    soon = [row for row in valid if row["expires_at"] is not None]
+    soon = [row for row in soon if datetime.fromisoformat(row["expires_at"]) < now + EXPIRES_SOON]
+    message = f"{len(valid)} valid, {len(rows) - len(valid)} expired or revoked"
+    if not soon:
+        return CheckResult("tokens", "ok", message)
+    names = ", ".join(row["name"] for row in soon[:MAX_NAMED_FILES])
+    do = "noetl token create makes another one: give it to its user before then"
+    return CheckResult("tokens", "warn", f"{message}; within a week expires: {names}", do)
 
 
 async def _check_storage(place: HomeSettings) -> list[CheckResult]:

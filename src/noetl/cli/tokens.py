@@ -94,12 +94,15 @@ def list_tokens(
         say("no tokens: noetl token create NAME --role ROLE makes one")
     else:
         print_table(
-            ("ID", "NAME", "ROLES", "POOLS", "EXPIRES", "STATE"), list(map(_make_cells, rows))
+            ("ID", "NAME", "ROLES", "POOLS", "CREATED BY", "EXPIRES", "STATE"),
+            list(map(_make_cells, rows)),
         )
 
 
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="as noetl token list shows it")],
+    token_id: Annotated[
+        str, typer.Argument(metavar="ID", help="its id or its name: noetl token list")
+    ],
     tenant: Annotated[str | None, typer.Option("--tenant", metavar="T", help=TENANT_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -129,6 +132,7 @@ def _make_cells(row: Row) -> tuple[str, ...]:
         row["name"],
         ", ".join(row["roles"]),
         pools,
+        row["created_by"],
         expires,
         _describe_state(row),
     )

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from noetl.accounts.port import TokenFields, TokenStore
+from noetl.accounts.port import HOME_CREATOR, TokenFields, TokenStore
 from noetl.model.ids import DEFAULT_TENANT
 from noetl.runtime.token_files import (
     LOCAL_ROLES,
@@ -39,7 +39,7 @@ async def _store_token(tokens: TokenStore, role: LocalRole, text: str) -> bool:
         tenant=DEFAULT_TENANT,
         name=f"local {role}",
         roles=(role,),
-        created_by="the first start of a server",
+        created_by=HOME_CREATOR,
     )
     stored = await tokens.add_token(make_new_token(text, fields))
     return stored.is_valid

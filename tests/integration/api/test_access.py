@@ -401,6 +401,23 @@ async def test_an_address_that_sends_unknown_tokens_has_to_wait_and_callers_in_i
         assert (await here.http.get("/api/executions")).status_code == 200
 
 
+async def test_a_token_is_revoked_by_its_id_or_its_name_and_a_session_is_no_token() -> None:
+    async with run_api_server() as here, httpx.AsyncClient(base_url=here.url) as browser:
+        signed_in = await browser.post("/api/session", json={"token": here.token})
+        session_id = signed_in.headers["set-cookie"].split("noetl_")[2].split("_")[0]
+        refused = await here.http.delete(f"/api/tokens/{session_id}")
+        assert refused.status_code == 404
+        assert (await browser.get("/api/executions")).status_code == 200
+        for name in ("ci", "twin", "twin"):
+            body = {"name": name, "roles": ["viewer"]}
+            assert (await here.http.post("/api/tokens", json=body)).status_code == 201
+        assert (await here.http.delete("/api/tokens/twin")).status_code == 409
+        assert (await here.http.delete("/api/tokens/nobody")).status_code == 404
+        revoked = await here.http.delete("/api/tokens/ci")
+        assert (revoked.status_code, revoked.json()["valid"]) == (200, False)
+        assert (await here.http.delete("/api/tokens/ci")).status_code == 404
+
+
 async def test_a_hook_without_a_secret_needs_an_operator() -> None:
     async with run_api_server() as here:
         await here.register(NOOP)

@@ -2050,6 +2050,7 @@ export interface Routes {
     path: { tenant: string }
     body: QuotasBody
     answer: TenantView
+  }
   'POST /api/users': {
     body: UserBody
     answer: UserView

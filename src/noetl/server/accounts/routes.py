@@ -14,7 +14,14 @@ from noetl.server.tenants.service import MAX_TENANT_NAME_CHARS
 
 routes = Routes("tokens")
 
-TokenId = Annotated[str, PathParameter("of a token", max_length=100, examples=[EXAMPLE_TOKEN_ID])]
+TokenId = Annotated[
+    str,
+    PathParameter(
+        "of a token, or the name that one valid token has",
+        max_length=100,
+        examples=[EXAMPLE_TOKEN_ID],
+    ),
+]
 
 OfTenant = Annotated[
     str | None,

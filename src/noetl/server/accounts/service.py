@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from noetl.accounts.port import NewToken, StoredToken, TokenFields, TokenKind, TokenStore
 from noetl.accounts.tenants import StoredTenant, TenantStore
 from noetl.accounts.texts import RANDOM_BYTES, make_token_text, read_token_id, sum_token
-from noetl.model.errors import InvalidInput, NotFound, NotPermitted
+from noetl.model.errors import Conflict, InvalidInput, NotFound, NotPermitted
 from noetl.model.identity import ROLES, Identity, Permission, needs, require_installation
 from noetl.server.accounts.authenticator import (
     Authenticator,
@@ -82,17 +82,20 @@ class AccountService:
 
     @needs(Permission.ADMINISTER)
     async def revoke_token(
-        self, identity: Identity, token_id: str, tenant: str | None = None
+        self, identity: Identity, token: str, tenant: str | None = None
     ) -> TokenView:
-        """Revoke a token for good, and the sessions that were opened with it."""
+        """Revoke a token for good, and the sessions that were opened with it.
+
+        `token` is its id, or its name if no other valid token of the tenant has this name.
+        """
         owner = await self._find_tenant(identity, tenant)
-        revoked = await self._tokens.revoke_token(owner.tenant, token_id)
-        if revoked is None or revoked.kind != "api":
-            raise NotFound(
-                f"no token {token_id[:MAX_NAME_CHARS]!r}",
-                hint="noetl token list shows those there are",
-            )
-        self._authenticator.forget_token(token_id)
+        revoked = await self._tokens.revoke_token(owner.tenant, token, "api")
+        if revoked is None:
+            token_id = await self._find_token_id(owner, token)
+            revoked = await self._tokens.revoke_token(owner.tenant, token_id, "api")
+        if revoked is None:
+            raise _make_unknown_token(token)
+        self._authenticator.forget_token(revoked.token_id)
         return make_token_view(revoked, owner.name)
 
     async def _find_tenant(self, identity: Identity, name: str | None) -> StoredTenant:
@@ -105,6 +108,18 @@ class AccountService:
             return own
         require_installation(identity)
         return await find_named(self._tenants, name)
+
+    async def _find_token_id(self, owner: StoredTenant, name: str) -> str:
+        """The id of the valid token with this name. Of several, none is chosen."""
+        tokens = await self._tokens.list_tokens(owner.tenant)
+        ids = [token.token_id for token in tokens if token.name == name and token.is_valid]
+        if len(ids) > 1:
+            raise Conflict(
+                f"several tokens have this name: {', '.join(ids)}", hint="name one by its id"
+            )
+        if not ids:
+            raise _make_unknown_token(name)
+        return ids[0]
 
     # -- sessions of browsers --
 
@@ -133,7 +148,7 @@ class AccountService:
         return await self.open_session(caller.identity)
 
     async def end_session(self, caller: CachedCaller) -> None:
-        await self._tokens.revoke_token(caller.identity.tenant, caller.token_id)
+        await self._tokens.revoke_token(caller.identity.tenant, caller.token_id, "session")
         self._authenticator.forget_token(caller.token_id)
 
     async def open_session(self, identity: Identity) -> OpenedSession:
@@ -165,6 +180,12 @@ def _copy_identity(identity: Identity, kind: TokenKind, lifetime_s: int) -> Toke
         created_by=identity.name,
         parent_id=identity.token_id,
         lifetime_s=lifetime_s,
+    )
+
+
+def _make_unknown_token(token: str) -> NotFound:
+    return NotFound(
+        f"no token {token[:MAX_NAME_CHARS]!r}", hint="noetl token list shows those there are"
     )
 
 
