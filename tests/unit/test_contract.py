@@ -120,6 +120,9 @@ ADAPTERS = (
     "server/http/guard.py",  # the wire: measures requests
     "server/workers/routes.py",
     "server/accounts/service.py",  # tokens
+    "server/accounts/users.py",  # ids of users
+    "server/oidc/provider.py",  # checks when what an issuer says expires
+    "server/oidc/service.py",  # secrets of sign-ins
     "server/credentials/ciphers.py",  # nonces
     "server/credentials/sealing.py",  # keys
     "server/pages/answers.py",  # a nonce for each answer
