@@ -7,6 +7,7 @@ import pytest
 
 from noetl.accounts.memory import TokensMemory
 from noetl.accounts.port import StoredToken, TokenFields
+from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.accounts.texts import make_token_text
 from noetl.accounts.users_memory import UsersMemory
 from noetl.model.errors import NotAuthenticated, TooManyRequests
@@ -47,7 +48,7 @@ class CallerWorld:
         self.time_s = 1_000.0
         self.tokens = CountedTokens(clock, UsersMemory(clock))
         self.known = Authenticator(self.tokens, clock)
-        self.accounts = AccountService(self.tokens, self.known)
+        self.accounts = AccountService(self.tokens, self.known, TenantsMemory(clock))
         monkeypatch.setattr(authenticator, "_read_loop_time", lambda: self.time_s)
 
     async def add_token(self, number: int) -> str:
