@@ -244,6 +244,10 @@ def _select_names(values: dict[str, Any], names: frozenset[str]) -> dict[str, An
 
 def make_command_issued(command: Command, moment: Moment, **fields: Any) -> e.CommandIssued:
     """The event that belongs to the effect `Issue(command)`."""
+    collection = command.collection
+    if collection is not None and collection.kind == "failed":
+        indexes = collection.find_indexes(command.first, command.count)
+        fields |= {"repeats": True, "indexes": indexes}
     return e.CommandIssued(
         at=moment.at,
         command_id=command.command_id,

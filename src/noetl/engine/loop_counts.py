@@ -100,8 +100,21 @@ def _fail_remaining_items(loop: LoopState, command: OpenCommand, failure: Failur
     if loop.mode == "spark":  # the job failed, not its items
         loop = replace(loop, broken=failure)
     first = command.first + command.shift
-    items = e.Items(failed=_count_remaining_items(command), first_error=failure, first_failed=first)
+    items = e.Items(
+        failed=_count_remaining_items(command),
+        first_error=failure,
+        first_failed=_find_index(loop.collection, first),
+    )
     return _add_item_counts(loop, items, first, first)
+
+
+def _find_index(collection: e.Collection, position: int) -> int | None:
+    """The index of the item at a position. Of failed items that run again, only chosen ones have a
+    known index."""
+    if collection.kind != "failed":
+        return position
+    indexes = collection.find_indexes(position, 1)
+    return None if indexes is None else indexes[0]
 
 
 def _count_remaining_items(command: OpenCommand) -> int:

@@ -571,7 +571,8 @@ def _find_loop_failure(
     if left:
         message += f"; {left} more failed before and were left out of this retry"
     if loop.first_error is not None:
-        message += f"; item {loop.first_failed}: {loop.first_error.message}"
+        place = "one item" if loop.first_failed is None else f"item {loop.first_failed}"
+        message += f"; {place}: {loop.first_error.message}"
     return Failure(
         code="LOOP_FAILED", kind="loop", message=message, detail=_describe_first_error(loop)
     )

@@ -471,7 +471,8 @@ class ChildEnded(Base, frozen=True, tag="child.ended"):
 
 class CommandIssued(Base, frozen=True, tag="command.issued"):
     """Work for one worker was issued; its queue row is written in the same transaction. A chunk
-    covers the items [first, first + count)."""
+    covers the items [first, first + count). With `repeats`, they are counted among the failed items
+    that run again; `indexes` are the lowest and the highest index of them, if they were chosen."""
 
     older = ("command.issued", "loop.iteration.started")
 
@@ -486,6 +487,8 @@ class CommandIssued(Base, frozen=True, tag="command.issued"):
     attempts: int = 0  # earlier tries of an item that its retry policy has deferred
     site: str | None = None
     timer: TimerId | None = None
+    repeats: bool = False
+    indexes: tuple[int, int] | None = None
 
     @property
     def key(self) -> str:
@@ -557,7 +560,8 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     are by name, and folded in item order.
 
     The rows of a frame are numbered before its place in the loop is known; `shift` is what to add
-    to their numbers."""
+    to their numbers. Of failed items that run again, `first` counts among these; `indexes` are the
+    lowest and the highest index of them in the loop."""
 
     first: int = 0
     ok: int = 0
@@ -573,6 +577,7 @@ class Items(Struct, frozen=True, omit_defaults=True, kw_only=True):
     shift: int = 0
     gathered: Reference | None = None
     kinds: tuple[FailureKind, ...] = ()  # of its failures
+    indexes: tuple[int, int] | None = None
 
 
 class CommandCompleted(Base, frozen=True, tag="command.completed"):
@@ -876,6 +881,11 @@ class Collection(Struct, frozen=True, omit_defaults=True, kw_only=True):
     manifest: Reference | None = None
     only: tuple[int, ...] = ()  # of kind `failed`: the indexes of its items, if they were chosen
     left: int = 0  # of kind `failed`: failed items that were not chosen and stay failed
+
+    def find_indexes(self, first: int, count: int) -> tuple[int, int] | None:
+        """Of kind `failed`: the lowest and the highest index of these items, if they were chosen."""
+        chosen = self.only[first : first + count]
+        return (chosen[0], chosen[-1]) if chosen else None
 
 
 class LoopStarted(Base, frozen=True, tag="loop.started"):

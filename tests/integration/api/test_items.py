@@ -1,5 +1,6 @@
 """Items of loops, data of steps and payloads over HTTP."""
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -210,6 +211,10 @@ async def test_a_retried_loop_shows_what_ran_again_and_what_did_not() -> None:
         refused = await here.get(f"{again}/retry")
         counts = {"again": 2, "total": 100, "left": 0, "fails_again": False}
         assert refused["items"] == {"score": counts}
+        told = await read_summaries(here, again)
+        assert len(told["command.issued"]) == len(told["command.completed"])
+        for summaries in told.values():
+            assert re.findall(r"score: item (\d+)", " ".join(summaries)) == ["7", "50", "77"]
 
 
 async def test_earlier_runs_of_a_step_have_their_items_and_data() -> None:
@@ -412,6 +417,14 @@ async def retry_items(here: ApiServer, place: str, *indexes: int, **payload: Any
     return f"/api/executions/{retried}"
 
 
+async def read_summaries(here: ApiServer, place: str) -> dict[str, list[str]]:
+    """What the events of the commands of `score` say, by type."""
+    told: dict[str, list[str]] = {"command.issued": [], "command.completed": []}
+    for event in (await here.get(f"{place}/events", step="score"))["events"]:
+        told.get(event["type"], []).append(event["summary"])
+    return told
+
+
 async def list_failed(here: ApiServer, place: str) -> list[int]:
     items, _ = await read_all(here, f"{place}/steps/score/items", limit=200)
     return sorted(item["index"] for item in items)
@@ -431,6 +444,11 @@ async def test_a_retry_runs_the_chosen_items_and_the_others_stay_failed() -> Non
         for index, status in ((7, "error"), (77, "ok"), (3, "ok")):
             data = await here.get(f"{first}/steps/score/data", item=index)
             assert data["output"]["status"] == status, index
+        told = await read_summaries(here, first)
+        assert told["command.issued"] == ["score: item 77 issued to pool cpu"]
+        assert told["command.completed"] == ["score: item 77: 1 ok"]
+        (span,) = (await here.get(f"{first}/timeline", step="score"))["spans"]
+        assert (span["first"], span["repeats"], span["indexes"]) == (0, True, [77, 77])
         second = await retry_items(here, first, 7, bad=[])
         assert await list_failed(here, second) == [50]
         last = (await here.http.post(f"{second}/retry", json={"payload": {"bad": []}})).json()

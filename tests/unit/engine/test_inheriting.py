@@ -3,6 +3,7 @@
 import pytest
 
 from noetl.engine import inheriting
+from noetl.model.events import CommandIssued
 from noetl.model.ids import ExecutionId
 from noetl.model.messages import RetryChoice, Start
 from tests.play import EXECUTION, Play, plan_of, workflow
@@ -241,3 +242,21 @@ FORKED = """
 - {step: left, tool: {kind: python, code: x}}
 - {step: right, tool: {kind: python, code: x}}
 """
+
+
+@pytest.mark.parametrize(
+    ("only", "place"), [((3, 4), "item 3: each is lost"), ((), "one item: each is lost")]
+)
+def test_a_failed_command_of_a_retry_names_the_item_as_the_loop_counts_it(
+    only: tuple[int, ...], place: str
+) -> None:
+    choice = RetryChoice(items={"each": only}) if only else None
+    new = retry("at_end", run_failing("at_end"), choice)
+    command = new.command("each")
+    (issued,) = (event for event in new.log if isinstance(event, CommandIssued))
+    assert (issued.repeats, issued.indexes) == (True, only or None)
+    new.fail(command, "LOST")
+    result = new.state.steps["each"].result
+    assert result is not None
+    assert result.error is not None
+    assert result.error.message.endswith(f"; {place}")

@@ -111,6 +111,7 @@ def test_failed_items_of_an_earlier_loop_keep_their_indexes() -> None:
         (1, "b"),
         (2, "c"),
     ]
+    assert report.items.indexes == (1, 2)
 
 
 def test_so_many_together_and_no_more() -> None:

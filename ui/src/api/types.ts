@@ -52,6 +52,10 @@ export interface AttemptView {
   ended_at: string | null
   status: string
   error: ErrorView | null
+  /** its items had failed before and run again; `first` counts among these */
+  repeats: boolean
+  /** with `repeats`: the lowest and the highest index of its items, once known */
+  indexes: number[] | null
 }
 
 export interface AwaitedView {
@@ -682,6 +686,10 @@ export interface LiveCommandView {
   issued_at: string | null
   worker: string | null
   waits: WaitsView | null
+  /** its items had failed before and run again; `first` counts among these */
+  repeats: boolean
+  /** with `repeats`: the lowest and the highest index of its items, once known */
+  indexes: number[] | null
 }
 
 export interface LoopCountsView {
@@ -1270,6 +1278,10 @@ export interface SpanView {
   /** what it waits for, or why it was returned */
   reason: string | null
   worker: string | null
+  /** its items had failed before and run again; `first` counts among these */
+  repeats: boolean
+  /** with `repeats`: the lowest and the highest index of its items, once known */
+  indexes: number[] | null
 }
 
 export interface StartedView {

@@ -3,7 +3,7 @@ import { useState } from 'react'
 import type { AttemptView, RunView } from '../api/types'
 import { askRuns } from '../api/queries'
 import { Button, LinkButton } from '../parts/Button'
-import { formatCount, formatItemRange } from '../parts/format'
+import { formatCount, formatCommandItems } from '../parts/format'
 import { Clock, Elapsed } from '../parts/Moment'
 import { Problem } from '../parts/Problem'
 import { Status } from '../parts/Status'
@@ -72,7 +72,7 @@ function Attempt({ attempt, onItems }: { attempt: AttemptView; onItems: () => vo
     <div className={styles.attempt}>
       <Status status={attempt.status} />
       <span>attempt {attempt.attempt}</span>
-      {isOfLoop && <LinkButton onClick={onItems}>{formatItemRange(attempt.first, attempt.count)}</LinkButton>}
+      {isOfLoop && <LinkButton onClick={onItems}>{formatCommandItems(attempt)}</LinkButton>}
       <span className={styles.faint}>{attempt.worker ?? 'no worker yet'}</span>
       <Clock at={start} />
       {start !== null && <Elapsed start={start} end={attempt.ended_at} />}

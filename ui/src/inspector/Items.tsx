@@ -4,9 +4,10 @@ import type { ItemsPageView, LiveCommandView } from '../api/types'
 import { askItems } from '../api/queries'
 import { Button, LinkButton } from '../parts/Button'
 import { Empty } from '../parts/Empty'
-import { formatCount, formatItemRange } from '../parts/format'
+import { formatCommandItems, formatCount } from '../parts/format'
 import { Problem } from '../parts/Problem'
 import { TypedField } from '../parts/TypedField'
+import { findCommandItems } from './commandItems'
 import styles from './Inspector.module.css'
 import { ItemBars } from './ItemBars'
 import { ItemDetail, ItemRow } from './ItemRow'
@@ -50,7 +51,7 @@ export function Items({ id, step, run, failed, selected, command, live, onSelect
   const chosen = data?.items.find((item) => item.index === selected)
   return (
     <div className={styles.body}>
-      {command && <CommandHead command={command} onAll={onAll} />}
+      {command && <CommandHead command={command} items={data?.items ?? []} onAll={onAll} />}
       {command && <ItemBars id={id} step={step} run={run} command={command} onSelect={onSelect} />}
       {command === null && <LiveItems commands={live} />}
       <div className={styles.bar}>
@@ -115,10 +116,16 @@ function useMarks() {
   return { chosen, toggle, clear: () => setChosen(new Set()) }
 }
 
-function CommandHead({ command, onAll }: { command: { first: number; count: number }; onAll: () => void }) {
+interface CommandHeadProps {
+  command: { first: number; count: number }
+  items: ItemsPageView['items']
+  onAll: () => void
+}
+
+function CommandHead({ command, items, onAll }: CommandHeadProps) {
   return (
     <div className={styles.bar}>
-      <strong>{formatItemRange(command.first, command.count)}</strong>
+      <strong>{formatCommandItems(findCommandItems(command, items))}</strong>
       <span className={styles.faint}>of one command</span>
       <LinkButton onClick={onAll}>all items</LinkButton>
     </div>

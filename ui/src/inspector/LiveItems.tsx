@@ -1,5 +1,5 @@
 import type { LiveCommandView } from '../api/types'
-import { formatCount, formatItemRange } from '../parts/format'
+import { formatCount, formatCommandItems } from '../parts/format'
 import { Status } from '../parts/Status'
 import styles from './Inspector.module.css'
 import { ChildLinks } from './ItemRow'
@@ -15,7 +15,7 @@ export function LiveItems({ commands }: { commands: LiveCommandView[] }) {
       {commands.slice(0, MAX_SHOWN).map((command) => (
         <li key={command.command_id} className={styles.kind}>
           <Status status={command.waits === null ? 'running' : 'waiting'} />
-          <span>{formatItemRange(command.first, command.count)}</span>
+          <span>{formatCommandItems(command)}</span>
           <span className={styles.faint}>{command.worker ?? ''}</span>
           <ChildLinks ids={command.waits?.child ? [command.waits.child] : []} />
         </li>

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import {
   formatAge,
   formatBytes,
+  formatCommandItems,
   formatCount,
   formatDuration,
   formatNoun,
@@ -83,4 +84,11 @@ test('a long id keeps both ends', () => {
 test('what has not ended is measured until now', () => {
   expect(measureMs('2026-01-02T03:00:00Z', null, Date.parse('2026-01-02T03:00:02Z'))).toBe(2000)
   expect(measureMs(null, null, 0)).toBeNull()
+})
+
+test('failed items that run again are named by their indexes in the loop', () => {
+  const again = { first: 0, count: 3, repeats: true }
+  expect(formatCommandItems({ ...again, indexes: [3, 17] })).toBe('3 items of 3–17')
+  expect(formatCommandItems({ ...again, count: 1, indexes: [17, 17] })).toBe('item 17')
+  expect(formatCommandItems({ ...again, indexes: null })).toBe('3 failed items')
 })

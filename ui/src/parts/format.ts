@@ -48,6 +48,23 @@ export function formatItemRange(first: number, count: number): string {
   return count === 1 ? `item ${formatCount(first)}` : `items ${formatCount(first)}–${formatCount(first + count - 1)}`
 }
 
+export interface CommandItems {
+  first: number
+  count: number
+  // The items had failed and run again: `first` counts among these.
+  repeats: boolean
+  // Of such items: the lowest and the highest index, once known.
+  indexes: number[] | null
+}
+
+// The items of a command by their indexes in the loop: items 0–1 499 · item 17 · 3 items of 3–17
+export function formatCommandItems({ first, count, repeats, indexes }: CommandItems): string {
+  if (!repeats) return formatItemRange(first, count)
+  const [low, high] = indexes ?? []
+  if (low === undefined || high === undefined) return formatNoun(count, 'failed item')
+  return low === high ? formatItemRange(low, 1) : `${formatNoun(count, 'item')} of ${formatCount(low)}–${formatCount(high)}`
+}
+
 // A count with its noun: 1 item, 3 items.
 export function formatNoun(count: number, noun: string, plural = `${noun}s`): string {
   return `${formatCount(count)} ${count === 1 ? noun : plural}`

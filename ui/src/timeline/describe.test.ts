@@ -9,6 +9,7 @@ const tell = (more: Parameters<typeof makeSpan>[3]) =>
 it('a command of a loop names its items', () => {
   expect(tell({ first: 0, count: 1_500, ok: 1_500 })).toContain('score items 0–1\u202f499')
   expect(tell({ first: 7, count: 1 })).toContain('score item 7')
+  expect(tell({ first: 0, count: 1, repeats: true, indexes: [17, 17] })).toContain('score item 17')
 })
 
 it('a command of a plain step names no items', () => {

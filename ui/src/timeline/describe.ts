@@ -1,6 +1,6 @@
 // What a timeline says in words: to the pointer, and to those who do not see the canvas.
 import type { SpanView } from '../api/types'
-import { formatCount, formatDuration, formatItemRange, formatNoun } from '../parts/format'
+import { formatCount, formatDuration, formatCommandItems, formatNoun } from '../parts/format'
 import { parseMoment } from './moments'
 import type { BucketFacts, Hit } from './hit'
 import type { Lane } from './pyramid'
@@ -89,7 +89,7 @@ function describeTime(span: SpanView, start: number, origin: number): string {
 function describeItems(span: SpanView): string {
   const isOfLoop = span.count > 0
   if (!isOfLoop) return ''
-  return ` ${formatItemRange(span.first, span.count)}`
+  return ` ${formatCommandItems(span)}`
 }
 
 function describeBucket(step: string, bucket: BucketFacts, origin: number): string[] {

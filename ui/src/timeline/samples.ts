@@ -16,6 +16,8 @@ export function makeSpan(step: string, from: number, to: number | null, more: Pa
     kind: 'step',
     first: 0,
     count: 0,
+    repeats: false,
+    indexes: null,
     issued: at(from),
     started: at(from),
     ended: to === null ? null : at(to),

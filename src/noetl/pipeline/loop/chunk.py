@@ -13,12 +13,13 @@ failure. Items that do not run are in no count and have no row; their number is 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from noetl.model import events as e
 from noetl.model.clock import format_iso
@@ -429,6 +430,10 @@ class Chunk(ItemBatch):
         """The counts of the items that no journal entry covers yet."""
         partial = self.fold_reduced_writes(results)
         items = count_results(self._start + self._covered_items, results, partial, claimed)
+        collection = self._context.command.collection
+        if collection is not None and collection.kind == "failed":
+            indexes = [result.row["index"] for result in results if result.row is not None]
+            items = replace(items, indexes=find_bounds(indexes))
         return await self._context.store_gathered(label, items)
 
 
@@ -460,6 +465,11 @@ def count_results(
         recovered=_sum_recoveries(result.recovered for result in results),
         kinds=count_failure_kinds(failures) if failures else (),
     )
+
+
+def find_bounds(indexes: Collection[int]) -> tuple[int, int] | None:
+    """The lowest and the highest one; None if there is none."""
+    return (min(indexes), max(indexes)) if indexes else None
 
 
 def _sum_recoveries(recoveries: Iterable[e.Recovered | None]) -> e.Recovered | None:
@@ -496,6 +506,7 @@ def add_counts(
         partial=partial,
         recovered=_sum_recoveries((left.recovered, right.recovered)),
         kinds=fit_failure_kinds(merge_failure_kinds(left.kinds, right.kinds)),
+        indexes=find_bounds([*(left.indexes or ()), *(right.indexes or ())]),
     )
 
 

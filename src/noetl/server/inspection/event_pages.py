@@ -11,7 +11,7 @@ from noetl.server.executions.views import make_event_view
 from noetl.server.http.structs import extend_view
 from noetl.server.inspection.causality import EventLinks, link_events
 from noetl.server.inspection.folds import ExecutionFolds
-from noetl.server.inspection.summaries import summarize_event
+from noetl.server.inspection.summaries import find_repeated_items, summarize_event
 from noetl.server.inspection.views import ToldEventsView, ToldEventView
 
 MAX_SCANNED_EVENTS = 10_000  # events that one read looks at, at most
@@ -80,9 +80,11 @@ class EventPages:
         seqs = [recorded.seq for recorded in scan.found]
         numbers = await self._folds.find_numbers(execution_id, seqs)
         links = link_events(scan.looked_at)
+        repeated = find_repeated_items(recorded.event for recorded in scan.looked_at)
         views: list[ToldEventView] = []
         for recorded, number in zip(scan.found, numbers, strict=True):
-            views += _show_event(recorded, wanted, number, links)
+            summary = summarize_event(recorded.event, repeated)
+            views += _show_event(recorded, wanted, number, links, summary)
         return ToldEventsView(views, scan.next, len(scan.looked_at))
 
     async def _scan(
@@ -158,7 +160,7 @@ def _take_wanted(
 
 
 def _show_event(
-    recorded: RecordedEvent, wanted: EventFilter, number: int, links: EventLinks
+    recorded: RecordedEvent, wanted: EventFilter, number: int, links: EventLinks, summary: str
 ) -> list[ToldEventView]:
     """The event; under older names it may be several, or none."""
     names: list[str | None] = [None]
@@ -171,7 +173,7 @@ def _show_event(
             number=number,
             causes=links.causes.get(recorded.seq, []),
             led_to=links.led_to.get(recorded.seq, []),
-            summary=summarize_event(recorded.event),
+            summary=summary,
         )
         for name in names
     ]

@@ -173,6 +173,8 @@ def _list_attempts(execution_id: ExecutionId, events: list[RecordedEvent]) -> li
             ended_at=span.ended,
             status=span.status,
             error=errors.get((CommandId(span.command_id), span.attempt)),
+            repeats=span.repeats,
+            indexes=span.indexes,
         )
         for span in make_spans(make_empty_fold(execution_id), events)
     ]

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from noetl.engine.execution_fold import ExecutionFold
+from noetl.engine.state import Execution, OpenCommand
 from noetl.log.events.port import RecordedEvent
 from noetl.model import events as e
 from noetl.model.clock import format_iso_or_none
 from noetl.model.ids import CommandId, Micros
+from noetl.server.inspection.summaries import join_indexes
 from noetl.server.inspection.views import SpanView
 
 
@@ -29,6 +31,8 @@ class OpenSpan:
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    repeats: bool = False
+    indexes: tuple[int, int] | None = None
 
 
 class SpanBuilder:
@@ -42,6 +46,7 @@ class SpanBuilder:
             self._runs[activation.id] = activation.run
         for command in base.state.commands.values():
             timed = base.bands.commands.get(command.id)
+            repeats, indexes = find_repeated_indexes(base.state, command)
             self._open[command.id] = OpenSpan(
                 command_id=command.id,
                 step=command.step,
@@ -54,6 +59,8 @@ class SpanBuilder:
                 started_at=None if timed is None else timed.started_at,
                 worker=command.worker,
                 waits_for=None if command.parked is None else command.parked.reason,
+                repeats=repeats,
+                indexes=indexes,
             )
 
     def add_event(self, recorded: RecordedEvent) -> None:
@@ -105,6 +112,8 @@ class SpanBuilder:
             count=event.count,
             attempt=1,
             issued_at=event.at,
+            repeats=event.repeats,
+            indexes=event.indexes,
         )
 
     def _note_worker(self, event: e.CommandClaimed | e.CommandStarted) -> None:
@@ -123,6 +132,8 @@ class SpanBuilder:
             span.ok += items.ok
             span.failed += items.failed
             span.skipped += items.skipped
+            if items.indexes is not None:
+                span.indexes = join_indexes(span.indexes, items.indexes)
 
     def _end_reported(self, event: e.CommandCompleted | e.CommandFailed) -> None:
         self._count_items(event.command_id, event.items)
@@ -174,6 +185,8 @@ class SpanBuilder:
             attempt=attempt,
             issued_at=at,
             waits_for=waits_for,
+            repeats=span.repeats,
+            indexes=span.indexes,
         )
 
 
@@ -207,4 +220,18 @@ def _make_span(
         status=status,
         reason=reason,
         worker=span.worker,
+        repeats=span.repeats,
+        indexes=None if span.indexes is None else list(span.indexes),
     )
+
+
+def find_repeated_indexes(
+    state: Execution, command: OpenCommand
+) -> tuple[bool, tuple[int, int] | None]:
+    """Whether the command runs failed items again; the lowest and the highest index of them, if
+    they were chosen."""
+    activation = state.activations.get(command.activation)
+    loop = None if activation is None else activation.loop
+    if loop is None or loop.collection.kind != "failed":
+        return False, None
+    return True, loop.collection.find_indexes(command.first, command.count)

@@ -11,6 +11,7 @@ from noetl.model.events import Stats
 from noetl.model.failure_kinds import MAX_KIND_MESSAGE_CHARS
 from noetl.model.ids import CommandId, Micros
 from noetl.server.executions.steps import STATUS_WORDS
+from noetl.server.inspection.spans import find_repeated_indexes
 from noetl.server.inspection.views import (
     ErrorView,
     FailureKindView,
@@ -277,6 +278,7 @@ def _make_live_command(
     worker = command.worker
     if worker is None and row is not None:
         worker = row.worker
+    repeats, indexes = find_repeated_indexes(fold.state, command)
     return LiveCommandView(
         command_id=command.id,
         step=command.step,
@@ -288,4 +290,6 @@ def _make_live_command(
         issued_at=None if timed is None else format_iso(timed.issued_at),
         worker=worker,
         waits=make_waits_view(fold.bands, command, queued),
+        repeats=repeats,
+        indexes=None if indexes is None else list(indexes),
     )

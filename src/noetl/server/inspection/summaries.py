@@ -1,23 +1,34 @@
 """One line of plain text about an event. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from noetl.model import events as e
 from noetl.model.approvals import describe_question
 from noetl.model.clock import format_iso
 from noetl.model.errors import Failure
+from noetl.model.ids import CommandId
 
 MAX_SUMMARY_CHARS = 200
 _MICROS_PER_MS = 1_000
 
 
-def summarize_event(event: e.Event) -> str:
-    """One line that says what happened. An event without more to say gives its type in words."""
+RepeatedItems = Mapping[CommandId, tuple[int, int] | None]
+
+
+def summarize_event(event: e.Event, repeated: RepeatedItems = MappingProxyType({})) -> str:
+    """One line that says what happened. An event without more to say gives its type in words.
+
+    `repeated` are commands that run failed items again, with the lowest and the highest index of
+    these items, if they are known.
+    """
     describe = _SUMMARIES.get(type(event))
     if describe is None:
         return event.type.replace(".", " ")
-    line = " ".join(describe(event).split())
+    line = " ".join(describe(_name_indexes(event, repeated)).split())
     if len(line) <= MAX_SUMMARY_CHARS:
         return line
     return line[: MAX_SUMMARY_CHARS - 1] + "…"
@@ -41,6 +52,41 @@ def _describe_range(first: int, count: int) -> str:
     if count <= 1:
         return f"item {format_count(first)}"
     return f"items {format_count(first)}–{format_count(first + count - 1)}"
+
+
+def _describe_repeated(count: int, indexes: tuple[int, int] | None) -> str:
+    """Failed items that run again: they are not consecutive."""
+    if indexes is None:
+        return f"{format_count(count)} failed item{'' if count == 1 else 's'}"
+    low, high = (format_count(index) for index in indexes)
+    return f"item {low}" if low == high else f"{format_count(count)} items of {low}–{high}"
+
+
+def _name_indexes(event: e.Event, repeated: RepeatedItems) -> e.Event:
+    """The event with the indexes that another event of its command has."""
+    if not isinstance(event, e.CommandIssued) or event.indexes is not None:
+        return event
+    return replace(event, indexes=repeated.get(event.command_id))
+
+
+def find_repeated_items(events: Iterable[e.Event]) -> dict[CommandId, tuple[int, int] | None]:
+    """The commands that run failed items again, as far as these events tell."""
+    found: dict[CommandId, tuple[int, int] | None] = {}
+    for event in events:
+        if isinstance(event, e.CommandIssued) and event.repeats:
+            found.setdefault(event.command_id, event.indexes)
+        elif isinstance(event, e.CommandCompleted | e.CommandFailed | e.CommandProgress):
+            items = event.items
+            if items is not None and items.indexes is not None:
+                found[event.command_id] = join_indexes(found.get(event.command_id), items.indexes)
+    return found
+
+
+def join_indexes(left: tuple[int, int] | None, right: tuple[int, int]) -> tuple[int, int]:
+    """The lowest and the highest index of both."""
+    if left is None:
+        return right
+    return min(left[0], right[0]), max(left[1], right[1])
 
 
 def _describe_error(error: Failure | None) -> str:
@@ -67,7 +113,11 @@ def _describe_next(event: e.NextEvaluated) -> str:
 
 
 def _describe_issued(event: e.CommandIssued) -> str:
-    work = _describe_range(event.first, event.count) if event.count else event.kind
+    work: str = event.kind
+    if event.repeats:
+        work = _describe_repeated(event.count, event.indexes)
+    elif event.count:
+        work = _describe_range(event.first, event.count)
     return f"{event.step}: {work} issued to pool {event.pool}"
 
 
@@ -77,12 +127,26 @@ def _describe_ended(event: e.CommandCompleted | e.CommandFailed) -> str:
     items = event.items
     if items is not None:
         count = items.ok + items.failed + items.skipped
-        place = _describe_range(items.first + items.shift, count)
+        place = _describe_place(items, count)
         text = f"{event.step}: {place}: {describe_items(items)}"
         return text + _describe_error(items.first_error)
     if event.started_at and event.at > event.started_at:
         text += f" after {(event.at - event.started_at) / _MICROS_PER_MS:.0f} ms"
     return text + _describe_error(event.result.error)
+
+
+def _describe_place(items: e.Items, count: int) -> str:
+    if items.indexes is not None:
+        return _describe_repeated(count, items.indexes)
+    return _describe_range(items.first + items.shift, count)
+
+
+def _describe_progress(event: e.CommandProgress) -> str:
+    counts = describe_items(event.items)
+    if event.items.indexes is not None:
+        last = event.items.indexes[1]
+        return f"{event.step}: up to item {format_count(last)}: {counts}"
+    return f"{event.step}: up to item {format_count(event.done)}: {counts}"
 
 
 def _describe_parked(event: e.CommandParked) -> str:
@@ -165,9 +229,7 @@ _SUMMARIES: dict[type, Callable[[Any], str]] = {
     e.RetryStarted: lambda event: (
         f"{event.step}: try {event.tries} of task {event.task} failed{_describe_error(event.error)}"
     ),
-    e.CommandProgress: lambda event: (
-        f"{event.step}: up to item {format_count(event.done)}: {describe_items(event.items)}"
-    ),
+    e.CommandProgress: _describe_progress,
     e.FrameClaimed: lambda event: f"{event.step}: {format_count(event.size)} rows claimed",
     e.SinkProcessed: lambda event: f"{event.step}: task {event.task} has stored its input",
     e.LoopStarted: _describe_loop_started,

@@ -111,6 +111,13 @@ class LiveCommandView(View, frozen=True, kw_only=True):
     issued_at: str | None
     worker: str | None
     waits: WaitsView | None
+    repeats: Annotated[
+        bool, describe("its items had failed before and run again; `first` counts among these")
+    ]
+    indexes: Annotated[
+        list[int] | None,
+        describe("with `repeats`: the lowest and the highest index of its items, once known"),
+    ]
 
 
 class PageFailureView(CauseView, frozen=True, kw_only=True):
@@ -218,6 +225,13 @@ class SpanView(View, frozen=True, kw_only=True):
     status: Annotated[str, describe("running, waiting, completed, failed, returned or cancelled")]
     reason: Annotated[str | None, describe("what it waits for, or why it was returned")]
     worker: str | None
+    repeats: Annotated[
+        bool, describe("its items had failed before and run again; `first` counts among these")
+    ]
+    indexes: Annotated[
+        list[int] | None,
+        describe("with `repeats`: the lowest and the highest index of its items, once known"),
+    ]
 
 
 class MarkView(View, frozen=True):
@@ -287,6 +301,13 @@ class AttemptView(View, frozen=True, kw_only=True):
     ended_at: str | None
     status: Annotated[str, describe(example="completed")]
     error: ErrorView | None
+    repeats: Annotated[
+        bool, describe("its items had failed before and run again; `first` counts among these")
+    ]
+    indexes: Annotated[
+        list[int] | None,
+        describe("with `repeats`: the lowest and the highest index of its items, once known"),
+    ]
 
 
 class RunView(View, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ from noetl.model.reference import make_address
 from noetl.pipeline.context import CommandContext
 from noetl.pipeline.environment import Environment, OutgoingEvent
 from noetl.pipeline.loop.batched_items import BatchedItems
-from noetl.pipeline.loop.chunk import ItemBatch, add_counts, count_results
+from noetl.pipeline.loop.chunk import ItemBatch, add_counts, count_results, find_bounds
 from noetl.pipeline.loop.collections import IndexedItem
 from noetl.pipeline.output.provenance import merge_provenance
 from noetl.pipeline.scope.names import LoopItem, make_loop_id
@@ -118,6 +118,8 @@ class Shard:
                     else:
                         columns, done = await _run_plain_items(context, plain, items)
                     rows.add(redactor.redact_rows(_make_rows(schema, columns)))
+                    if self._work.source.indexed:
+                        done = replace(done, indexes=find_bounds([index for index, _ in items]))
                     totals = add_counts(reduce, totals, done)
                 rows.write()
         finally:
