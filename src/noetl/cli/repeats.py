@@ -247,6 +247,9 @@ def _print_repeat_plan(plan: Row) -> None:
     following = [step for step in plan["again"] if step not in plan["begins"]]
     if following:
         say(f"  may follow    {', '.join(following)}")
+    for way in plan.get("ways", []):
+        if way["one"] and len(way["maybe"]) > 1:
+            say(f"  only one of   {', '.join(way['maybe'])} (after {way['step']})")
     for step, names in plan.get("writes_again", {}).items():
         say(
             f"  writes again  {', '.join(names)} (step {step}, onto the values that the earlier execution left)"

@@ -18,11 +18,22 @@ from noetl.model.envelope import Envelope, remove_rows
 from noetl.model.ids import Micros
 from noetl.model.messages import MAX_CHOSEN_ITEMS, RetryChoice
 from noetl.playbook.assignments import full_name, split_full_name
-from noetl.playbook.model import Step
+from noetl.playbook.model import Router, Step
 from noetl.playbook.plan import Plan
 
 MAX_CTX_PART_BYTES = 8_000  # of the variables in one `ctx.inherited`
 MAX_START_PART_BYTES = 8_000  # of the steps in one `arrivals.inherited`
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """Where a step that runs again leads: `to` for certain, `maybe` as its guards decide. With `one`,
+    only the first of these that holds is taken."""
+
+    step: str
+    to: tuple[str, ...] = ()
+    maybe: tuple[str, ...] = ()
+    one: bool = False
+    has_else: bool = False  # one of `maybe` is taken in any case
 
 
 class RetryPreview(Struct, frozen=True, kw_only=True):
@@ -35,6 +46,7 @@ class RetryPreview(Struct, frozen=True, kw_only=True):
     left: dict[str, int] = {}  # by loop: failed items that were not chosen and stay failed
     fails_again: tuple[str, ...] = ()  # loops that fail even if every chosen item succeeds
     writes_again: dict[str, tuple[str, ...]] = {}  # by step: names with a value that it reassigns
+    ways: tuple[Way, ...] = ()  # of the steps that run again
 
 
 def predict_retry(plan: Plan, retried: Execution) -> RetryPreview:
@@ -72,7 +84,35 @@ def predict_retry(plan: Plan, retried: Execution) -> RetryPreview:
             step for step, count in left.items() if _fails_anyway(plan, loops[step], step, count)
         ),
         writes_again=writes_again,
+        ways=list_ways(plan, again),
     )
+
+
+def list_ways(plan: Plan, steps: Iterable[str]) -> tuple[Way, ...]:
+    """Where these steps lead, without those that lead nowhere."""
+    return tuple(
+        _make_way(name, router)
+        for name in steps
+        if (router := plan.steps[name].step.next) is not None and router.arcs
+    )
+
+
+def _make_way(step: str, router: Router) -> Way:
+    """An arc without a guard is always taken. In an exclusive router, no arc after it is."""
+    is_open = [arc.when is None or arc.when is True for arc in router.arcs]
+    targets = [arc.step for arc in router.arcs]
+    if router.spec.mode == "inclusive":
+        to = [target for target, opens in zip(targets, is_open, strict=True) if opens]
+        maybe = [target for target, opens in zip(targets, is_open, strict=True) if not opens]
+        return Way(step=step, to=_drop_repeats(to), maybe=_drop_repeats(maybe))
+    if is_open[0]:
+        return Way(step=step, to=(targets[0],))
+    reachable = targets[: is_open.index(True) + 1] if any(is_open) else targets
+    return Way(step=step, maybe=_drop_repeats(reachable), one=True, has_else=any(is_open))
+
+
+def _drop_repeats(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
 
 
 def _fails_anyway(plan: Plan, inherited: e.LoopInherited, step: str, left: int) -> bool:

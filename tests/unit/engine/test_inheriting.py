@@ -260,3 +260,26 @@ def test_a_failed_command_of_a_retry_names_the_item_as_the_loop_counts_it(
     assert result is not None
     assert result.error is not None
     assert result.error.message.endswith(f"; {place}")
+
+
+FORKS = """
+- step: both
+  next: {spec: {mode: inclusive}, arcs: [{step: left}, {step: right, when: "{{ ctx.x }}"}]}
+- {step: left, next: choose}
+- {step: right, next: choose}
+- step: choose
+  next: [{step: yes_, when: "{{ ctx.x }}"}, {step: no_}, {step: both}]
+- {step: yes_}
+- {step: no_}
+"""
+
+
+def test_the_preview_tells_choices_from_sequences() -> None:
+    plan = plan_of(workflow(FORKS))
+    ways = {way.step: way for way in inheriting.list_ways(plan, plan.steps)}
+    assert set(ways) == {"both", "left", "right", "choose"}
+    assert (ways["both"].to, ways["both"].maybe, ways["both"].one) == (("left",), ("right",), False)
+    assert (ways["left"].to, ways["left"].maybe) == (("choose",), ())
+    choice = ways["choose"]
+    assert (choice.to, choice.maybe) == ((), ("yes_", "no_"))
+    assert (choice.one, choice.has_else) == (True, True)

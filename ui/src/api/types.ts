@@ -1050,6 +1050,8 @@ export interface RepeatView {
   begins: string[]
   /** steps that run again, if the guards lead there as they did */
   again: string[]
+  /** where the steps of `again` lead, without those that lead nowhere */
+  ways: WayView[]
   /** by loop: how many of its items run again */
   items: Record<string, ItemsView>
   /** by step: variables and state that have a value of the earlier execution and that the step assigns again */
@@ -1642,6 +1644,19 @@ export interface WaitsView {
   task: string | null
   /** of an approval: what is asked, scalars of 1 KB together; a text alone is `message` */
   question: Record<string, unknown>
+}
+
+/** Where a step that runs again leads. */
+export interface WayView {
+  step: string
+  /** steps that follow it in any case, side by side */
+  to: string[]
+  /** steps that follow it if their guards hold */
+  maybe: string[]
+  /** at most one of `maybe` follows */
+  one: boolean
+  /** with `one`: exactly one of `maybe` follows */
+  has_else: boolean
 }
 
 export interface WorkerView {

@@ -29,7 +29,9 @@ test('a running loop says rate and time left', () => {
 
 test('a retry says what it will do before it does it', () => {
   const plan = {
+    begins: ['score'],
     again: ['score', 'report'],
+    ways: [{ step: 'score', to: ['report'], maybe: [], one: false, has_else: false }],
     items: { score: { again: 3, total: 100000, left: 0, fails_again: false } },
     inherited: ['plan'],
     version: 7,
@@ -45,7 +47,9 @@ test('a retry says what it will do before it does it', () => {
 
 test('a retry of some items says what stays failed', () => {
   const plan = {
+    begins: ['score'],
     again: ['score'],
+    ways: [],
     items: { score: { again: 2, total: 9, left: 1, fails_again: true } },
     inherited: [],
     version: 1,

@@ -4,6 +4,7 @@ import { canEstimate } from '../graph/facts'
 import { joinCommand } from '../parts/cli'
 import { formatCount, formatDuration, formatNoun, formatPercent, formatRate } from '../parts/format'
 import type { ExecutionSearch, Selection } from './cursor'
+import { describeOrder } from './order'
 
 // Sentences and commands of the execution page. Pure.
 
@@ -76,11 +77,7 @@ export function describeWait(wait: WaitsView): string {
 
 // What a retry or rerun would do, one sentence a line.
 export function describeRepeat(plan: RepeatView): string[] {
-  const again = plan.again.map((step) => {
-    const items = plan.items[step]
-    return items === undefined ? step : `${step} (${formatCount(items.again)} of ${formatNoun(items.total, 'item')})`
-  })
-  const lines = [again.length === 0 ? 'No step runs again.' : `Runs ${again.join(', then ')}.`]
+  const lines = describeOrder(plan)
   for (const [step, items] of Object.entries(plan.items)) {
     if (items.left > 0) lines.push(describeLeftItems(step, items.left, items.fails_again))
   }

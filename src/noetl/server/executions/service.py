@@ -5,13 +5,13 @@ so that a client sees its own writes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
-from noetl.engine.inheriting import predict_retry
+from noetl.engine.inheriting import Way, list_ways, predict_retry
 from noetl.engine.rewinding import RewoundExecution
 from noetl.engine.state import Execution, decode_execution
 from noetl.log.projections.port import ExecutionFilter, Projection
@@ -53,6 +53,7 @@ from noetl.server.executions.views import (
     RepeatView,
     StartedView,
     StatusView,
+    WayView,
 )
 from noetl.server.streams.live import ROWS_TOPIC, LiveUpdates, make_events_topic, make_row_topic
 
@@ -514,6 +515,7 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
             "entered": entered,
             "begins": [prepared.plan.entry_step],
             "again": list(prepared.plan.steps),
+            "ways": _make_way_views(list_ways(prepared.plan, prepared.plan.steps)),
             "items": {},
             "writes_again": {},
         }
@@ -527,9 +529,14 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
         "entered": entered,
         "begins": list(repeat.begins),
         "again": list(repeat.again),
+        "ways": _make_way_views(repeat.ways),
         "items": items,
         "writes_again": {step: list(names) for step, names in repeat.writes_again.items()},
     }
+
+
+def _make_way_views(ways: Iterable[Way]) -> list[WayView]:
+    return [WayView(way.step, list(way.to), list(way.maybe), way.one, way.has_else) for way in ways]
 
 
 def _diff_workloads(prepared: PreparedRepeat) -> dict[str, ChangeView]:

@@ -305,6 +305,16 @@ class EnteredView(View, frozen=True):
     at: Annotated[str, describe(example="2026-01-02T03:04:05.678901Z")]
 
 
+class WayView(View, frozen=True):
+    """Where a step that runs again leads."""
+
+    step: str
+    to: Annotated[list[str], describe("steps that follow it in any case, side by side")]
+    maybe: Annotated[list[str], describe("steps that follow it if their guards hold")]
+    one: Annotated[bool, describe("at most one of `maybe` follows")]
+    has_else: Annotated[bool, describe("with `one`: exactly one of `maybe` follows")]
+
+
 class RepeatView(View, frozen=True):
     execution_id: Annotated[str, describe(example=EXAMPLE_ID)]
     how: Literal["retry", "rerun"]
@@ -322,6 +332,10 @@ class RepeatView(View, frozen=True):
     begins: Annotated[list[str], describe("steps that it begins with")]
     again: Annotated[
         list[str], describe("steps that run again, if the guards lead there as they did")
+    ]
+    ways: Annotated[
+        list[WayView],
+        describe("where the steps of `again` lead, without those that lead nowhere"),
     ]
     items: Annotated[dict[str, ItemsView], describe("by loop: how many of its items run again")]
     writes_again: Annotated[
