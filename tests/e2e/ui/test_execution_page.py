@@ -195,3 +195,29 @@ def test_children_are_listed_by_their_parent(tab: WatchedTab, client: StackClien
     tab.page.get_by_role("button", name=re.compile("^children of")).wait_for()
     tab.page.get_by_role("link", name=child).nth(2).wait_for()
     assert tab.page.get_by_role("link", name=child).count() == 3
+
+
+def test_the_search_field_runs_commands_of_the_execution(
+    tab: WatchedTab, client: StackClient
+) -> None:
+    execution = client.start(client.register(APPROVAL, path="test/commands"))
+    client.comes(execution, "command.parked")
+    tab.page.goto(f"/executions/{execution}")
+    read_region(tab, "waits for you").wait_for()
+    tab.page.keyboard.press("/")
+    offers = tab.page.get_by_role("listbox", name="offers").get_by_role("option")
+    offers.filter(has_text="copy as CLI").wait_for()
+    tab.page.keyboard.type("pause")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("button", name="Resume", exact=True).first.wait_for()
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("cancel")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("dialog", name="Cancel this execution?").wait_for()
+    tab.page.get_by_role("button", name="Cancel the execution").click()
+    assert client.wait_for_end(execution)["status"] == "cancelled"
+    tab.page.get_by_role("button", name="Rerun…").wait_for()
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("retry")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("dialog", name="Retry what did not finish").wait_for()

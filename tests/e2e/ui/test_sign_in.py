@@ -1,7 +1,9 @@
 """A browser has to sign in, and does so by a name and a password, a link or a token."""
 
 from tests.e2e.conftest import StackClient
+from tests.e2e.ui.browser import sign_in
 from tests.e2e.ui.conftest import OpenTab
+from tests.e2e.ui.samples import APPROVAL
 from tests.stack import Stack
 
 
@@ -63,4 +65,37 @@ def test_a_user_signs_in_by_name_and_password(open_tab: OpenTab, ui_stack: Stack
     tab.page.get_by_role("button", name="Sign in").click()
     tab.page.get_by_role("banner").get_by_text("ada").wait_for()
     assert tab.page.url == f"{ui_stack.url}/executions"
+    forget_refusals(tab.errors)
+
+
+def test_a_viewer_is_told_why_nothing_can_be_changed(
+    open_tab: OpenTab, client: StackClient, ui_stack: Stack
+) -> None:
+    waiting = client.start(client.register(APPROVAL, path="test/viewed"))
+    client.comes(waiting, "command.parked")
+    ended = client.run("  - {step: fail, tool: {kind: python, code: 'raise ValueError(1)'}}\n")
+    made = ui_stack.client.json("token", "create", "reader", "--role", "viewer")
+    tab = open_tab(is_signed_in=False)
+    sign_in(tab.page.context, made["token"])
+    pages = {
+        f"/executions/{ended['execution_id']}": ["Retry failed", "Rerun…"],
+        f"/executions/{waiting}": ["Approve…", "Reject…", "Pause", "Cancel…", "Signal…"],
+        "/executions?status=waiting": ["Approve…", "Reject…"],
+    }
+    for address, names in pages.items():
+        tab.page.goto(address)
+        for name in names:
+            button = tab.page.get_by_role("button", name=name, exact=True)
+            tab.page.locator("[aria-disabled=true]", has_text=name).first.wait_for()
+            assert "your role (viewer) may only look" in button.get_attribute("title")
+            button.click(force=True)
+        assert tab.page.get_by_role("dialog").count() == 0
+    assert client.get(f"/api/executions/{waiting}")["status"] == "running"
+
+
+def test_a_phone_can_sign_out(open_tab: OpenTab) -> None:
+    tab = open_tab(viewport={"width": 390, "height": 844})
+    tab.page.goto("/executions")
+    tab.page.get_by_role("button", name="sign out").click()
+    tab.page.get_by_label("token").wait_for()
     forget_refusals(tab.errors)

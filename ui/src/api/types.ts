@@ -1213,6 +1213,8 @@ export interface SessionView {
   roles: string[]
   /** of the server */
   version: string
+  /** read, operate, write, administer, work: those of the roles */
+  permissions: string[]
 }
 
 /** A value, or where it is: one of them, or neither if it is not known. */

@@ -1,8 +1,13 @@
 import { useState } from 'react'
+import type { ButtonLook } from '../parts/Button'
 import { Button } from '../parts/Button'
+import type { IconName } from '../parts/Icon'
 import { lazyDialog } from '../parts/lazyDialog'
+import { usePageCommands } from '../parts/pageCommands'
 import { Problem } from '../parts/Problem'
-import { hasEnded } from '../parts/tone'
+import { useRefusal } from '../parts/useRefusal'
+import type { ExecutionAction } from './availableActions'
+import { ACTION_LABELS, listActions } from './availableActions'
 import type { PageState } from './page'
 import { useChange } from './useChange'
 
@@ -13,70 +18,43 @@ const SignalDialog = lazyDialog(() => import('../parts/SignalDialog'))
 
 type OpenDialog = 'retry' | 'rerun' | 'signal' | 'cancel' | null
 
+const ACTION_LOOKS: Partial<Record<ExecutionAction, { look?: ButtonLook; icon?: IconName }>> = {
+  retry: { look: 'primary', icon: 'retry' },
+  pause: { icon: 'pause' },
+  resume: { icon: 'play' },
+  cancel: { look: 'danger', icon: 'stop' },
+}
+
 // What a person can do with the execution as it is now. While an earlier state is shown, all of it rests.
 export function Actions({ state }: { state: PageState }) {
   const [dialog, setDialog] = useState<OpenDialog>(null)
   const { id, live, search } = state
   const close = () => setDialog(null)
-  const isPast = search.at !== undefined
-  const rest = isPast ? { disabled: true, title: 'this is an earlier state: go back to live to act (l)' } : {}
-  const isOver = hasEnded(live.status)
-  const mayRetry = live.status === 'failed' || live.status === 'cancelled' || (isOver && live.failures.total > 0)
+  const notAllowed = useRefusal()
+  const refusal = search.at === undefined ? notAllowed : 'this is an earlier state: go back to live to act (l)'
+  const work = useChange(id)
+  const can = listActions(live.status, live.failures.total > 0)
+  const does: Record<ExecutionAction, () => void> = {
+    retry: () => setDialog('retry'),
+    rerun: () => setDialog('rerun'),
+    signal: () => setDialog('signal'),
+    cancel: () => setDialog('cancel'),
+    pause: () => work.mutate('pause'),
+    resume: () => work.mutate('resume'),
+  }
+  usePageCommands(can.map((action) => ({ label: ACTION_LABELS[action], hint: 'this execution', refusal, run: does[action] })))
   return (
     <>
-      {!isOver && <ChangeButtons state={state} rest={rest} onCancel={() => setDialog('cancel')} />}
-      {!isOver && (
-        <Button {...rest} onClick={() => setDialog('signal')}>
-          Signal…
+      {work.error && <Problem error={work.error} />}
+      {can.map((action) => (
+        <Button key={action} {...ACTION_LOOKS[action]} refusal={refusal} onClick={does[action]}>
+          {ACTION_LABELS[action]}
         </Button>
-      )}
-      {isOver && (
-        <Button {...rest} onClick={() => setDialog('rerun')}>
-          Rerun…
-        </Button>
-      )}
-      {mayRetry && (
-        <Button look="primary" icon="retry" {...rest} onClick={() => setDialog('retry')}>
-          Retry failed
-        </Button>
-      )}
+      ))}
       {dialog === 'retry' && <RetryDialog id={id} onClose={close} />}
       {dialog === 'rerun' && <RerunDialog state={state} onClose={close} />}
       {dialog === 'signal' && <SignalDialog executionId={id} name={null} onClose={close} />}
       {dialog === 'cancel' && <CancelDialog id={id} onClose={close} />}
-    </>
-  )
-}
-
-interface ChangeButtonsProps {
-  state: PageState
-  rest: { disabled?: boolean; title?: string }
-  onCancel: () => void
-}
-
-function ChangeButtons({ state, rest, onCancel }: ChangeButtonsProps) {
-  const { id, live } = state
-  const work = useChange(id)
-  const isPaused = live.status === 'paused'
-  const mayPause = live.status === 'running' || live.status === 'pending'
-  return (
-    <>
-      {work.error && <Problem error={work.error} />}
-      {mayPause && (
-        <Button icon="pause" {...rest} onClick={() => work.mutate('pause')}>
-          Pause
-        </Button>
-      )}
-      {isPaused && (
-        <Button icon="play" {...rest} onClick={() => work.mutate('resume')}>
-          Resume
-        </Button>
-      )}
-      {live.status !== 'cancelling' && (
-        <Button look="danger" icon="stop" {...rest} onClick={onCancel}>
-          Cancel…
-        </Button>
-      )}
     </>
   )
 }

@@ -8,6 +8,7 @@ import { announce } from '../parts/announce'
 import { Button } from '../parts/Button'
 import { copyText } from '../parts/Copy'
 import { formatDuration, measureMs } from '../parts/format'
+import { usePageCommands } from '../parts/pageCommands'
 import { LoadingBar, Pane } from '../parts/Pane'
 import { Problem } from '../parts/Problem'
 import { hasEnded } from '../parts/tone'
@@ -189,6 +190,8 @@ function usePageKeys(state: PageState, cursor: TimeCursor): void {
   const router = useRouter()
   const leave = () => (router.history.canGoBack() ? router.history.back() : void router.navigate({ to: '/executions', search: {} }))
   const tabs = TABS.map((tab, index) => [String(index + 1), () => go({ tab }, true)] as const)
+  const copyCommand = () => void copyText(makePageCommand(id, search, selection.step, view.number), 'command copied')
+  usePageCommands([{ label: 'copy as CLI', hint: 'y', refusal: null, run: copyCommand }])
   const keys: KeyActions = {
     ...Object.fromEntries(tabs),
     '[': () => cursor.toLandmark(-1),
@@ -197,7 +200,7 @@ function usePageKeys(state: PageState, cursor: TimeCursor): void {
     '}': () => cursor.toEvent(1),
     l: () => cursor.toSeq(null),
     f: cursor.toNextFailure,
-    y: () => void copyText(makePageCommand(id, search, selection.step, view.number), 'command copied'),
+    y: copyCommand,
     Escape: () => {
       if (search.event !== undefined) go({ event: undefined }, true)
       else if (search.at !== undefined) cursor.toSeq(null)

@@ -3,10 +3,11 @@ import { CopyAsCli, CopyButton } from '../parts/Copy'
 import { formatCount, formatNoun, formatOffset, shortenId } from '../parts/format'
 import { Elapsed } from '../parts/Moment'
 import { Status } from '../parts/Status'
+import { describeStatus } from '../parts/tone'
 import { Actions } from './Actions'
 import styles from './ExecutionPage.module.css'
 import type { PageState } from './page'
-import { makePageCommand, summarizeItems } from './summary'
+import { findAwaitingStep, makePageCommand, summarizeItems } from './summary'
 
 export function Header({ state }: { state: PageState }) {
   const { id, view, search } = state
@@ -15,7 +16,7 @@ export function Header({ state }: { state: PageState }) {
   return (
     <header className={styles.header}>
       <h1 className={styles.title}>
-        <Status status={view.status} />
+        <Status {...describeStatus(view.status, findAwaitingStep(view) !== null)} />
         <Link to="/executions" search={{ path: view.path }} title="executions of this playbook">
           {view.path}
         </Link>

@@ -12,7 +12,7 @@ import { hasEnded } from '../parts/tone'
 import { WaitActions } from '../parts/WaitActions'
 import styles from './Lead.module.css'
 import type { PageState } from './page'
-import { chooseFailure, describeLoop, describeWait } from './summary'
+import { chooseFailure, describeLoop, describeWait, findAwaitingStep } from './summary'
 
 const SHOWN_LOG_LINES = 3
 
@@ -20,9 +20,8 @@ const SHOWN_LOG_LINES = 3
 export function Lead({ state }: { state: PageState }) {
   const { view } = state
   if (view.failure !== null) return <Failure state={state} failure={view.failure} />
-  const waiting = Object.entries(view.steps).filter(([, step]) => step.waits !== null && step.status !== 'completed')
-  const forPerson = waiting.find(([, step]) => step.waits?.on === 'approval' || step.waits?.on === 'signal')
-  if (forPerson !== undefined) return <Waiting state={state} step={forPerson[0]} />
+  const awaiting = findAwaitingStep(view)
+  if (awaiting !== null) return <Waiting state={state} step={awaiting} />
   if (view.status === 'paused' || view.status === 'quarantined') return <SetAside state={state} />
   if (!hasEnded(view.status)) return <Running state={state} />
   return <Result state={state} />

@@ -32,6 +32,15 @@ export function summarizeItems(view: PageView): string | null {
   return failed === 0 ? items : `${items}, ${formatCount(failed)} failed`
 }
 
+// The first step that waits for a person, or null.
+export function findAwaitingStep(view: PageView): string | null {
+  const found = Object.entries(view.steps).find(([, step]) => {
+    const on = step.status === 'completed' ? undefined : step.waits?.on
+    return on === 'approval' || on === 'signal'
+  })
+  return found?.[0] ?? null
+}
+
 export function describeStep(step: PageStepView): string {
   if (step.waits !== null && step.status !== 'completed') return describeWait(step.waits)
   if (step.error !== null) return `${step.error.code}: ${step.error.message}`

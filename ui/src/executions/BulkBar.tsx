@@ -9,6 +9,7 @@ import { Dialog, DialogButtons } from '../parts/Dialog'
 import { formatNoun, shortenId } from '../parts/format'
 import { Problem } from '../parts/Problem'
 import { ShapeIcon } from '../parts/Status'
+import { useRefusal } from '../parts/useRefusal'
 import type { BulkPlan } from './bulk'
 import { planBulk } from './bulk'
 import styles from './Executions.module.css'
@@ -28,6 +29,7 @@ const CHANGES: [BulkChange, string][] = [
 // What can be done with the selected rows. Every change is confirmed in a dialog that says what it does.
 export function BulkBar({ rows, onClear }: BulkBarProps) {
   const [plan, setPlan] = useState<BulkPlan | null>(null)
+  const refusal = useRefusal()
   if (rows.length === 0 && plan === null) return null
   return (
     <div className={styles.bulk} role="toolbar" aria-label="selected executions">
@@ -39,6 +41,7 @@ export function BulkBar({ rows, onClear }: BulkBarProps) {
             key={change}
             look={change === 'cancel' ? 'danger' : 'plain'}
             disabled={offered.ids.length === 0}
+            refusal={refusal}
             onClick={() => setPlan(offered)}
           >
             {label}

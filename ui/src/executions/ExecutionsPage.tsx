@@ -49,7 +49,7 @@ export function ExecutionsPage() {
       </div>
       <Chips search={search} onChange={change} counts={counts?.counts} />
       <FilterBar search={search} onChange={change} />
-      {search.status !== 'waiting' && <WaitsForMe />}
+      <WaitsForMe />
       {isFetching && <LoadingBar />}
       {error && <Problem error={error} again={() => void refetch()} />}
       {data && <List data={data} search={search} />}

@@ -4,6 +4,7 @@ import type { ListedExecutionView } from '../api/types'
 import { shortenId } from '../parts/format'
 import { Age, Elapsed } from '../parts/Moment'
 import { Status } from '../parts/Status'
+import { describeStatus } from '../parts/tone'
 import { describeRow } from './describe'
 import styles from './Executions.module.css'
 
@@ -62,7 +63,7 @@ const Row = memo(function Row({ row, isSelected, onToggle }: RowProps) {
         </label>
       </td>
       <td>
-        <Status status={row.status} />
+        <Status {...describeStatus(row.status, row.waits_for !== null)} />
       </td>
       <td>
         <Link to="/executions/$id" params={{ id }} className={styles.open} data-row={id} title={row.path}>

@@ -5,6 +5,7 @@ import { askWaiting } from '../api/queries'
 import { AskedQuestion } from '../parts/AskedQuestion'
 import { Age } from '../parts/Moment'
 import { Status } from '../parts/Status'
+import { describeStatus } from '../parts/tone'
 import { WaitActions } from '../parts/WaitActions'
 import { describeWait } from './describe'
 import styles from './Executions.module.css'
@@ -28,7 +29,7 @@ function WaitingRow({ row }: { row: ListedExecutionView }) {
   const wait = row.waits_for ?? { on: row.status, step: null, name: null, since: row.updated_at, question: {}, by: null }
   return (
     <div className={styles.waitingRow}>
-      <Status status={row.status === 'running' ? 'waiting' : row.status} />
+      <Status {...describeStatus(row.status, true)} />
       <div className={styles.grow}>
         <Link to="/executions/$id" params={{ id: row.execution_id }} search={wait.step ? { step: wait.step } : {}}>
           {row.path}

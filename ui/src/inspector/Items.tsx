@@ -7,6 +7,7 @@ import { Empty } from '../parts/Empty'
 import { formatCommandItems, formatCount } from '../parts/format'
 import { Problem } from '../parts/Problem'
 import { TypedField } from '../parts/TypedField'
+import { useRefusal } from '../parts/useRefusal'
 import { findCommandItems } from './commandItems'
 import styles from './Inspector.module.css'
 import { ItemBars } from './ItemBars'
@@ -139,12 +140,13 @@ interface ChosenBarProps {
 }
 
 function ChosenBar({ chosen, onRetry, onClear }: ChosenBarProps) {
+  const refusal = useRefusal()
   if (chosen.size === 0) return null
   const isTooMany = chosen.size > MAX_CHOSEN_ITEMS
   return (
     <div className={styles.bar} role="group" aria-label="chosen items">
       <strong>{formatCount(chosen.size)} chosen</strong>
-      <Button icon="retry" disabled={isTooMany} onClick={() => onRetry([...chosen].sort((a, b) => a - b))}>
+      <Button icon="retry" refusal={refusal} disabled={isTooMany} onClick={() => onRetry([...chosen].sort((a, b) => a - b))}>
         Retry these…
       </Button>
       <Button look="quiet" onClick={onClear}>

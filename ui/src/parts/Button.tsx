@@ -8,15 +8,18 @@ export type ButtonLook = 'plain' | 'primary' | 'danger' | 'quiet'
 interface ButtonProps extends ComponentProps<'button'> {
   look?: ButtonLook
   icon?: IconName
+  // Why the button does nothing now. It keeps the focus, so that the reason can be read.
+  refusal?: string | null
 }
 
 export function makeButtonClass(look: ButtonLook = 'plain'): string {
   return `${styles.button} ${look === 'plain' ? '' : styles[look]}`
 }
 
-export function Button({ look = 'plain', icon, children, className = '', ...rest }: ButtonProps) {
+export function Button({ look = 'plain', icon, refusal = null, children, className = '', ...rest }: ButtonProps) {
+  const refused = refusal === null ? {} : { 'aria-disabled': true, 'aria-description': refusal, title: refusal, onClick: undefined }
   return (
-    <button type="button" className={`${makeButtonClass(look)} ${className}`} {...rest}>
+    <button type="button" className={`${makeButtonClass(look)} ${className}`} {...rest} {...refused}>
       {icon && <Icon name={icon} />}
       {children}
     </button>

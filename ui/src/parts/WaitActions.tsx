@@ -7,6 +7,7 @@ import { lazyDialog } from './lazyDialog'
 import { Problem } from './Problem'
 import type { Question } from './question'
 import { useReadAgain } from './useReadAgain'
+import { useRefusal } from './useRefusal'
 import styles from './WaitActions.module.css'
 
 const ApprovalDialog = lazyDialog(() => import('./ApprovalDialog'))
@@ -41,9 +42,10 @@ export function WaitActions({ executionId, on, step, name, question = {}, by = n
 function ChangeAction({ executionId, change, label }: { executionId: string; change: Change; label: string }) {
   const onSettled = useReadAgain()
   const work = useMutation({ mutationFn: () => changeExecution(executionId, change), onSettled })
+  const refusal = useRefusal()
   return (
     <>
-      <Button disabled={work.isPending} onClick={() => work.mutate()}>
+      <Button refusal={refusal} disabled={work.isPending} onClick={() => work.mutate()}>
         {label}
       </Button>
       {work.error && <Problem error={work.error} />}
@@ -60,12 +62,13 @@ interface ApprovalActionsProps {
 
 function ApprovalActions(asked: ApprovalActionsProps) {
   const [verdict, setVerdict] = useState<boolean | null>(null)
+  const refusal = useRefusal()
   return (
     <span className={styles.actions}>
-      <Button look="primary" onClick={() => setVerdict(true)}>
+      <Button look="primary" refusal={refusal} onClick={() => setVerdict(true)}>
         Approve…
       </Button>
-      <Button look="danger" onClick={() => setVerdict(false)}>
+      <Button look="danger" refusal={refusal} onClick={() => setVerdict(false)}>
         Reject…
       </Button>
       {verdict !== null && <ApprovalDialog {...asked} approved={verdict} onClose={() => setVerdict(null)} />}
@@ -75,9 +78,12 @@ function ApprovalActions(asked: ApprovalActionsProps) {
 
 function SignalAction({ executionId, name }: { executionId: string; name: string }) {
   const [isOpen, setOpen] = useState(false)
+  const refusal = useRefusal()
   return (
     <>
-      <Button onClick={() => setOpen(true)}>Send {name}…</Button>
+      <Button refusal={refusal} onClick={() => setOpen(true)}>
+        Send {name}…
+      </Button>
       {isOpen && <SignalDialog executionId={executionId} name={name} onClose={() => setOpen(false)} />}
     </>
   )

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { getLook, hasEnded } from './tone'
+import { describeStatus, getLook, hasEnded } from './tone'
 
 const STATUSES = ['pending', 'running', 'paused', 'cancelling', 'quarantined', 'completed', 'failed', 'cancelled']
 const STEP_STATUSES = ['waiting', 'running', 'completed', 'failed', 'skipped', 'cancelled', 'inherited', 'not_reached']
@@ -18,4 +18,10 @@ test('an unknown status keeps its word', () => {
 
 test('an execution that was set aside has not ended', () => {
   expect(STATUSES.filter(hasEnded)).toEqual(['completed', 'failed', 'cancelled'])
+})
+
+test('what runs and waits for a person has the words of both filters', () => {
+  expect(describeStatus('running', true)).toEqual({ status: 'waiting', word: 'running, waiting' })
+  expect(describeStatus('running', false)).toEqual({ status: 'running', word: 'running' })
+  expect(describeStatus('paused', true)).toEqual({ status: 'paused', word: 'paused' })
 })

@@ -46,6 +46,12 @@ export function getLook(status: string): Look {
   return LOOKS[status] ?? { tone: 'idle', shape: 'dotted-ring', word: status.replaceAll('_', ' ') }
 }
 
+// The status of an execution and its word. One that runs and waits for a person is found by both filters, so it has both words.
+export function describeStatus(status: string, waitsForPerson: boolean): { status: string; word: string } {
+  if (status === 'running' && waitsForPerson) return { status: 'waiting', word: 'running, waiting' }
+  return { status, word: getLook(status).word }
+}
+
 export function hasEnded(status: string): boolean {
   return ENDED.has(status)
 }

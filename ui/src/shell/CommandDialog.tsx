@@ -1,7 +1,10 @@
 import { useNavigate } from '@tanstack/react-router'
 import type { KeyboardEvent } from 'react'
 import { useState } from 'react'
+import { signOut } from '../api/actions'
+import { askToSignIn } from '../api/signIn'
 import { Dialog } from '../parts/Dialog'
+import { listPageCommands } from '../parts/pageCommands'
 import { chooseTheme } from '../parts/theme'
 import type { Offer } from './commands'
 import { offerCommands } from './commands'
@@ -25,7 +28,8 @@ function CommandField({ onClose, onKeys }: CommandDialogProps) {
   const [text, setText] = useState('')
   const [index, setIndex] = useState(0)
   const run = useRunOffer(onClose, onKeys)
-  const offers = offerCommands(text)
+  const [ofPage] = useState(listPageCommands)
+  const offers = offerCommands(text, ofPage)
   const onKeyDown = (event: KeyboardEvent) => {
     const moves: Record<string, number> = { ArrowDown: 1, ArrowUp: -1 }
     const move = moves[event.key]
@@ -60,6 +64,7 @@ function CommandField({ onClose, onKeys }: CommandDialogProps) {
             id={`offer-${position}`}
             role="option"
             aria-selected={position === index}
+            aria-disabled={offer.refusal != null}
             className={styles.option}
             onClick={() => run(offer)}
           >
@@ -74,7 +79,8 @@ function CommandField({ onClose, onKeys }: CommandDialogProps) {
 
 function useRunOffer(onClose: () => void, onKeys: () => void): (offer: Offer) => void {
   const navigate = useNavigate()
-  return ({ go }) => {
+  return ({ go, refusal }) => {
+    if (refusal != null) return
     onClose()
     switch (go.to) {
       case 'execution':
@@ -88,6 +94,12 @@ function useRunOffer(onClose: () => void, onKeys: () => void): (offer: Offer) =>
         return
       case 'keys':
         onKeys()
+        return
+      case 'sign-in':
+        void signOut().finally(askToSignIn)
+        return
+      case 'page':
+        go.run()
     }
   }
 }

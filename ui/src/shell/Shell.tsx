@@ -92,7 +92,7 @@ function Caller() {
   const leave = () => void signOut().finally(askToSignIn)
   return (
     <span className={styles.user} title={`${data.roles.join(', ')} · tenant ${data.tenant}, NoETL ${data.version}`}>
-      {data.name} <LinkButton onClick={leave}>sign out</LinkButton>
+      <span className={styles.userName}>{data.name}</span> <LinkButton onClick={leave}>sign out</LinkButton>
     </span>
   )
 }

@@ -15,3 +15,11 @@ test('a word searches the list, and finds commands', () => {
 test('without a text all commands are offered', () => {
   expect(offerCommands(' ').length).toBeGreaterThan(5)
 })
+
+test('commands of the page on the screen come first', () => {
+  const cancel = { label: 'Cancel…', hint: 'this execution', refusal: null, run: () => undefined }
+  expect(offerCommands('', [cancel])[0]?.label).toBe('Cancel…')
+  expect(offerCommands('canc', [cancel])[0]?.go).toEqual({ to: 'page', run: cancel.run })
+  const refused = { ...cancel, refusal: 'your role may only look' }
+  expect(offerCommands('canc', [refused])[0]).toMatchObject({ hint: 'your role may only look', refusal: 'your role may only look' })
+})

@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from noetl.model.errors import InvalidInput
-from noetl.model.identity import Identity
+from noetl.model.identity import Identity, Permission
 from noetl.server.accounts.passwords import MAX_PASSWORD_CHARS
 from noetl.server.accounts.service import LINK_LIFETIME_S, OpenedSession
 from noetl.server.http.callers import find_session_caller, get_address, make_cookie_header
@@ -85,5 +85,9 @@ async def _open_session(body: SignInBody, request: Request, has: Has) -> OpenedS
 
 def _make_session_view(who: Identity) -> SessionView:
     return SessionView(
-        name=who.name, tenant=who.tenant, roles=sorted(who.roles), version=version("noetl")
+        name=who.name,
+        tenant=who.tenant,
+        roles=sorted(who.roles),
+        version=version("noetl"),
+        permissions=[permission for permission in Permission if who.may(permission)],
     )

@@ -10,6 +10,10 @@ class SessionView(View, frozen=True):
     tenant: Annotated[int, describe(example=1)]
     roles: Annotated[list[str], describe(example=["admin"])]
     version: Annotated[str, describe("of the server", example="1.0.0")]
+    permissions: Annotated[
+        list[str],
+        describe("read, operate, write, administer, work: those of the roles", example=["read"]),
+    ]
 
 
 class LinkView(View, frozen=True):
