@@ -11,15 +11,17 @@ from noetl.cli.arguments import PlaybookSource
 from noetl.cli.client import open_client
 from noetl.cli.following import ExecutionDisplay, catch_interrupts, follow_execution
 from noetl.cli.language import check_playbook_or_raise, warn_of_unknown_names
-from noetl.cli.output import adapt_commands
+from noetl.cli.output import adapt_commands, say_row
 from noetl.cli.pools import find_unserved_pools, make_start_command
 from noetl.cli.story import Story
 from noetl.cli.waits import PersonWait, say_unanswerable_wait, say_wait
+from noetl.client.opening import open_row_client
 from noetl.client.rows import Row, RowClient
 from noetl.model.commands import USUAL_POOLS
 from noetl.model.errors import NotFound, Unavailable
 from noetl.model.ids import ExecutionId
 from noetl.runtime.running_servers import find_server_address
+from noetl.settings import HomeSettings, read_settings
 
 # Seconds before the user is told that the execution runs or that no worker does.
 NOTICE_DELAY_S = 3.0
@@ -54,6 +56,30 @@ async def run_playbook(
                 return await follow_execution(client, execution_id, show, stop, announce_wait)
             finally:
                 notice.cancel()
+
+
+async def start_detached(
+    source: PlaybookSource,
+    others: list[PlaybookSource],
+    workload: dict[str, Any],
+    assigned: list[str],
+    as_json: bool,
+) -> None:
+    """Start an execution on a server, and print its id and the address of its page."""
+    address = find_server_address()
+    if address is None:
+        raise Unavailable(
+            "no server runs on this home, and an execution that nobody waits for needs one",
+            hint="noetl dev starts a server and a worker; noetl run without --detach needs none",
+        )
+    home = read_settings(HomeSettings).home_path
+    async with open_row_client(address, home, "run", find_pools(source, *others)) as client:
+        if assigned and source.text:
+            warn_of_unknown_names(source.text, assigned)
+        execution_id = await register_and_start(client, source, others, workload)
+        url = f"{address}/executions/{execution_id}"
+        sentence = f"execution {execution_id} has started\npage at {url}"
+        say_row({"execution_id": execution_id, "url": url}, sentence, as_json=as_json)
 
 
 async def _read_playbook_text(client: RowClient, source: PlaybookSource) -> str:

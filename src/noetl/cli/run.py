@@ -50,6 +50,10 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="print every event as
 Logs = Annotated[
     bool, typer.Option("--logs", "-l", help="show what its steps print, as they print it")
 ]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", "-d", help="start it on the server of this home, and do not wait"),
+]
 
 
 def run(
@@ -62,6 +66,7 @@ def run(
     as_json: AsJson = False,
     watch: Watch = False,
     logs: Logs = False,
+    detach: Detach = False,
 ) -> None:
     """Run a playbook and wait for its end.
 
@@ -71,6 +76,9 @@ def run(
     Prints its steps, then the result of the last one, or the first failure that nothing handled and where it happened.
     Values given with --set win over those of --payload, and both over the playbook's own workload. Ctrl-C cancels it; a
     second Ctrl-C leaves at once.
+
+    With --detach a server runs it: that of NOETL_SERVER_URL, else one that runs on this home (`noetl dev`). The command prints
+    the id and the address of the page, and ends.
 
     Exit code: 0 completed, 1 failed or cancelled, 2 the playbook or the arguments are wrong, 130 left.
 
@@ -83,6 +91,7 @@ def run(
       noetl run examples/hello              a playbook of the catalog
       noetl run --memory examples/hello.yaml
       noetl run invoices.yaml --set limit=5 --dry-run
+      noetl run invoices.yaml --detach      with `noetl dev` in another terminal
     """
     warn_of_unknown_settings()
     with _print_refusal_as_json(as_json):
@@ -98,15 +107,30 @@ def run(
                 f"{file}: no such file",
                 hint=suggest_file(Path(file)) or "--memory runs files only",
             )
-        if not memory:
+        if detach:
+            _check_detached(memory=memory, watch=watch, logs=logs)
+        elif not memory:
             _start_services_early(source)
         # Loaded while the database starts.
         from noetl.cli import following, launch
 
+        if detach:
+            starting = launch.start_detached(source, others, workload, assignments or [], as_json)
+            return run_in_loop(starting)
         show = following.make_display(as_json, watch, logs)
         running = launch.run_playbook(memory, source, others, workload, assignments or [], show)
         story = run_in_loop(running)
     following.finish_command(story, as_json, durable=not memory, lines=show.list_last_lines())
+
+
+def _check_detached(**unsuitable: bool) -> None:
+    """Raise if another option cannot be had without waiting, or without a server."""
+    for name, is_given in unsuitable.items():
+        if is_given:
+            raise InvalidInput(
+                f"--{name} and --detach exclude each other",
+                hint="noetl exec events ID and noetl exec logs ID follow an execution",
+            )
 
 
 def _read_workload(payload: Path | None, assignments: list[str]) -> dict[str, Any]:

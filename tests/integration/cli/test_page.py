@@ -29,6 +29,8 @@ def test_commands_lead_to_the_page_of_a_server_of_the_same_home(
     command = with_browser(noetl, opened)
     alone = noetl("run", "examples/hello.yaml")
     assert "in a browser" not in alone.out
+    refused = noetl("run", "examples/hello.yaml", "--detach")
+    assert (refused.code, "no server runs on this home" in refused.err) == (1, True)
     with run_stack(noetl, workers=1) as stack:
         ran = noetl("run", "examples/hello.yaml")  # in its own process, on the same home
         newest = noetl.json("exec", "get", "@latest")["execution_id"]
@@ -44,6 +46,7 @@ def test_commands_lead_to_the_page_of_a_server_of_the_same_home(
         assert links[0] == shown["link"]
         check_link(stack, links[1], "/executions")
         check_other_places(stack, command)
+        check_detached_start(stack, noetl)
     assert "in a browser" not in noetl("run", "examples/hello.yaml").out
 
 
@@ -59,6 +62,21 @@ def check_link(stack: Stack, link: str, page: str) -> None:
         assert browser.post("/api/session", json=body).status_code == 200
         assert browser.get("/api/executions").status_code == 200
         assert browser.post("/api/session", json=body).status_code == 401
+
+
+def check_detached_start(stack: Stack, noetl: NoetlCommand) -> None:
+    started = noetl.json("run", "examples/hello.yaml", "--set", "name=Ada", "--detach")
+    assert started["url"] == f"{stack.url}/executions/{started['execution_id']}"
+
+    def has_completed() -> bool:
+        row = noetl.json("exec", "get", started["execution_id"])
+        return bool(row["status"] == "completed")
+
+    until(has_completed)
+    told = noetl("run", "examples/hello.yaml", "-d").out.splitlines()
+    assert [line.partition(" ")[0] for line in told] == ["execution", "page"]
+    wrong = noetl("run", "examples/hello.yaml", "--detach", "--memory")
+    assert (wrong.code, "--memory and --detach exclude each other" in wrong.err) == (2, True)
 
 
 def check_other_places(stack: Stack, command: NoetlCommand) -> None:

@@ -1,4 +1,6 @@
 import { Button } from '../parts/Button'
+import { joinCommand } from '../parts/cli'
+import { CopyAsCli } from '../parts/Copy'
 import { Dialog, DialogButtons } from '../parts/Dialog'
 import { Problem } from '../parts/Problem'
 import { useChange } from './useChange'
@@ -13,6 +15,7 @@ export default function CancelDialog({ id, onClose }: { id: string; onClose: () 
       </p>
       {work.error && <Problem error={work.error} />}
       <DialogButtons onClose={onClose}>
+        <CopyAsCli command={joinCommand('noetl', 'exec', 'cancel', id)} />
         <Button look="danger" disabled={work.isPending} onClick={() => work.mutate('cancel')}>
           Cancel the execution
         </Button>

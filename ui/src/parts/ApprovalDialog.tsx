@@ -4,6 +4,8 @@ import { decideApproval } from '../api/actions'
 import { askSession } from '../api/queries'
 import { AskedQuestion } from './AskedQuestion'
 import { Button } from './Button'
+import { makeApprovalCommand } from './cli'
+import { CopyAsCli } from './Copy'
 import { Dialog, DialogButtons } from './Dialog'
 import { Problem } from './Problem'
 import type { Question } from './question'
@@ -43,6 +45,7 @@ export default function ApprovalDialog({ executionId, step, question, by, approv
       </label>
       {work.error && <Problem error={work.error} />}
       <DialogButtons onClose={onClose}>
+        <CopyAsCli command={makeApprovalCommand(executionId, step, approved, comment)} />
         <Button look={approved ? 'primary' : 'danger'} disabled={work.isPending} onClick={() => work.mutate()}>
           {verb}
         </Button>

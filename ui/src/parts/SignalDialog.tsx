@@ -2,6 +2,8 @@ import { useMutation } from '@tanstack/react-query'
 import { useState } from 'react'
 import { sendSignal } from '../api/actions'
 import { Button } from './Button'
+import { makeSignalCommand } from './cli'
+import { CopyAsCli } from './Copy'
 import { Dialog, DialogButtons } from './Dialog'
 import { parsePayload } from './payload'
 import { PayloadField } from './PayloadField'
@@ -37,6 +39,7 @@ export default function SignalDialog({ executionId, name, onClose }: SignalDialo
       <PayloadField label="Payload (may be empty)" text={text} problem={parsed.problem} onChange={setText} />
       {work.error && <Problem error={work.error} />}
       <DialogButtons onClose={onClose}>
+        {isReady && <CopyAsCli command={makeSignalCommand(executionId, typedName, parsed.value)} />}
         <Button look="primary" disabled={!isReady || work.isPending} onClick={() => work.mutate()}>
           Send
         </Button>
