@@ -3,9 +3,9 @@ import { ViewportPortal } from '@xyflow/react'
 import type { GraphView, PageArcView } from '../api/types'
 import { describeArc, writeLabel, type ArcFacts, type ArcState } from './facts'
 import styles from './Graph.module.css'
-import { measureLabel, LABEL_HEIGHT_PX, type Layout, type Point } from './layout'
+import { LABEL_LINE_PX, measureLabel, measureLabelHeight, type Layout, type Point } from './layout'
 import { isInArea, type Area } from './area'
-import { ARROW_PATH, ARROW_SIZE_PX, traceArc } from './paths'
+import { ARROW_PATH, ARROW_SIZE_PX, measureRankLabels, traceArc } from './paths'
 
 export interface ArcLayerProps {
   graph: GraphView
@@ -58,7 +58,8 @@ export const ArcLayer = memo(function ArcLayer({ graph, arcs, layout, isOutline,
 
 function tracePaths(graph: GraphView, layout: Layout): Map<string, string> {
   const placed = graph.arcs.filter((arc) => arc.id in layout.arcs)
-  return new Map(placed.map((arc) => [arc.id, traceArc(arc, layout)]))
+  const labels = measureRankLabels(placed, layout)
+  return new Map(placed.map((arc) => [arc.id, traceArc(arc, layout, labels)]))
 }
 
 function Arrow({ id, state }: { id: string; state: ArcState }) {
@@ -99,21 +100,29 @@ function Arc({ facts, path, label, markerId, onHover }: ArcProps) {
   )
 }
 
+const MAX_LABEL_CORNER_PX = 10
+
 function ArcLabel({ facts, middle }: { facts: ArcFacts; middle: Point }) {
-  const text = writeLabel(facts)
-  const width = measureLabel(text.length)
+  const lines = writeLabel(facts)
+  const width = measureLabel(Math.max(...lines.map((line) => line.length)))
+  const height = measureLabelHeight(lines.length)
+  const top = middle.y - ((lines.length - 1) * LABEL_LINE_PX) / 2
   return (
     <>
       <rect
         className={styles.labelBox}
         x={middle.x - width / 2}
-        y={middle.y - LABEL_HEIGHT_PX / 2}
+        y={middle.y - height / 2}
         width={width}
-        height={LABEL_HEIGHT_PX}
-        rx={LABEL_HEIGHT_PX / 2}
+        height={height}
+        rx={MAX_LABEL_CORNER_PX}
       />
-      <text className={`${styles.label} ${styles[`label_${facts.state}`]}`} x={middle.x} y={middle.y}>
-        {text}
+      <text className={`${styles.label} ${styles[`label_${facts.state}`]}`} aria-label={lines.join(' ')}>
+        {lines.map((line, n) => (
+          <tspan key={n} x={middle.x} y={top + n * LABEL_LINE_PX}>
+            {n > 0 ? ` ${line}` : line}
+          </tspan>
+        ))}
       </text>
     </>
   )

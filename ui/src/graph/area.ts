@@ -23,7 +23,9 @@ export interface PaneSize {
 // Areas are rounded outward, so that moving the graph a little changes nothing.
 const GRID_PX = 400
 const MIN_READABLE_ZOOM = 0.4
-const FOCUS_ZOOM = 0.7
+// The smallest zoom at which labels can be read without effort. A larger graph is shown around its most important step.
+const MIN_FIT_ZOOM = 0.66
+const FOCUS_ZOOM = 0.85
 const MAX_FIT_ZOOM = 1
 const PADDING_PX = 16
 
@@ -57,8 +59,19 @@ export function fitLayout(layout: Layout, pane: PaneSize): Viewport {
 export function chooseViewport(layout: Layout, pane: PaneSize, step: string | null): Viewport {
   const fit = fitLayout(layout, pane)
   const middle = step === null ? undefined : layout.steps[step]
-  if (fit.zoom >= MIN_READABLE_ZOOM || middle === undefined) return fit
-  return centre(middle, pane, FOCUS_ZOOM)
+  if (fit.zoom >= MIN_FIT_ZOOM || middle === undefined) return fit
+  return keepWithin(centre(middle, pane, FOCUS_ZOOM), layout, pane)
+}
+
+// Moves the view so that no room beside the graph is wasted while parts of the graph are outside.
+function keepWithin({ x, y, zoom }: Viewport, layout: Layout, pane: PaneSize): Viewport {
+  return { x: keepSide(x, layout.width * zoom, pane.width), y: keepSide(y, layout.height * zoom, pane.height), zoom }
+}
+
+function keepSide(place: number, length: number, room: number): number {
+  const inner = room - 2 * PADDING_PX
+  if (length <= inner) return (room - length) / 2
+  return Math.min(PADDING_PX, Math.max(room - PADDING_PX - length, place))
 }
 
 export function centre(middle: { x: number; y: number }, pane: PaneSize, zoom: number): Viewport {

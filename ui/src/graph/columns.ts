@@ -1,8 +1,8 @@
 // The places of steps when a layout takes too long: a column per depth. Pure and quick.
 import { groupBy } from './group'
 import {
-  LABEL_HEIGHT_PX,
   measureLabel,
+  measureLabelHeight,
   STEP_HEIGHT_PX,
   STEP_WIDTH_PX,
   type ArcPlace,
@@ -15,6 +15,8 @@ import {
 const STEP_DISTANCE_PX = 24
 const RANK_DISTANCE_PX = 60
 const MARGIN_PX = 8
+const MAX_LABEL_LINES = 2
+const ARROW_ROOM_PX = 10
 
 export function layOutColumns(request: LayoutRequest): Layout {
   const isAcross = request.direction === 'LR'
@@ -67,7 +69,7 @@ export function findDepths(request: LayoutRequest): Map<string, number> {
 }
 
 function measureGap(request: LayoutRequest, depths: Map<string, number>, depth: number): number {
-  if (request.direction === 'TB') return LABEL_HEIGHT_PX
+  if (request.direction === 'TB') return measureLabelHeight(MAX_LABEL_LINES)
   const labels = request.arcs.filter((arc) => depths.get(arc.from) === depth).map((arc) => measureLabel(arc.labelLength))
   return Math.max(0, ...labels)
 }
@@ -87,7 +89,7 @@ function placeArc(arc: ArcRequest, steps: Record<string, Point>, isAcross: boole
 
 // Beside the step that the arc leads to, since each of them has a row of its own.
 function placeLabel(end: Point, arc: ArcRequest, isAcross: boolean): Point {
-  if (!isAcross) return { x: end.x, y: end.y - LABEL_HEIGHT_PX * 1.5 }
+  if (!isAcross) return { x: end.x, y: end.y - measureLabelHeight(arc.labelLines) - ARROW_ROOM_PX }
   const distance = measureLabel(arc.labelLength) / 2 + RANK_DISTANCE_PX / 3
   return { x: end.x - distance, y: end.y }
 }

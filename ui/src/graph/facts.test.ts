@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { chooseViewport, findArea, fitLayout } from './area'
-import { addSkips, describeArc, describeGraph, describeStep, findFocus, labelArc, noteStep } from './facts'
+import { addSkips, describeArc, describeGraph, describeStep, findFocus, labelArc, noteStep, splitLabel } from './facts'
 import { layOutColumns } from './columns'
 import { makeLayoutRequest } from './request'
 import { makeArc, makeGraph, makeLoop, makeStep } from './samples'
@@ -44,11 +44,14 @@ describe('step', () => {
 describe('arc', () => {
   const arc = GRAPH.arcs[1]!
 
-  it('has a label of 24 characters at most', () => {
+  it('has a label of 32 characters at most, in two lines', () => {
     expect(labelArc(arc)).toBe('score.failed == 0')
     const long = labelArc({ ...arc, when: '{{ score.failed == 0 and score.ok > 100 }}' })
-    expect(long).toBe('score.failed == 0 and s…')
-    expect(long).toHaveLength(24)
+    expect(long).toBe('score.failed == 0 and score.ok …')
+    expect(long).toHaveLength(32)
+    expect(splitLabel(long)).toEqual(['score.failed == 0', 'and score.ok …'])
+    expect(splitLabel('else')).toEqual(['else'])
+    expect(splitLabel('')).toEqual([])
     expect(labelArc(GRAPH.arcs[0]!)).toBe('')
     expect(labelArc(GRAPH.arcs[2]!)).toBe('else')
   })
@@ -57,7 +60,7 @@ describe('arc', () => {
     expect(describeArc(arc, undefined)).toMatchObject({ state: 'untried', mark: '' })
     expect(describeArc(arc, makeArc({ taken: 1, false: 5 }))).toMatchObject({ state: 'taken', mark: '✓' })
     expect(describeArc(arc, makeArc({ taken: 12 }))).toMatchObject({ mark: '✓12' })
-    expect(describeArc(arc, makeArc({ taken: 5_000 }))).toMatchObject({ mark: '✓999+' })
+    expect(describeArc(arc, makeArc({ taken: 5_000 }))).toMatchObject({ mark: '✓99+' })
     expect(describeArc(arc, makeArc({ false: 2 }))).toMatchObject({ state: 'false', mark: '×2' })
     expect(describeArc(arc, makeArc({ error: 1, false: 2 }))).toMatchObject({ state: 'error', mark: '!' })
   })
@@ -115,10 +118,12 @@ describe('graph', () => {
   it('is shown whole while it can be read, else around a step', () => {
     const small = layOutColumns(makeLayoutRequest(GRAPH, 'LR'))
     expect(chooseViewport(small, { width: 900, height: 300 }, 'score')).toEqual(fitLayout(small, { width: 900, height: 300 }))
-    const large = { ...small, width: 20_000 }
+    const large = { ...small, width: 20_000, steps: { ...small.steps, score: { x: 9_000, y: 40 } } }
     const around = chooseViewport(large, { width: 900, height: 300 }, 'score')
-    expect(around.zoom).toBe(0.7)
-    expect(around.x + small.steps.score!.x * around.zoom).toBeCloseTo(450)
+    expect(around.zoom).toBe(0.85)
+    expect(around.x + 9_000 * around.zoom).toBeCloseTo(450)
+    // The first step stands at the border, not in the middle beside an empty half.
+    expect(chooseViewport(large, { width: 900, height: 300 }, 'plan').x).toBe(16)
   })
 
   it('moves in steps, so that a small move draws nothing new', () => {

@@ -29,9 +29,11 @@ export interface ArcFacts {
   note: string[]
 }
 
-export const MAX_LABEL_CHARACTERS = 24
+export const MAX_LABEL_CHARACTERS = 32
+// A longer label has two lines: wide labels push the steps apart, until all of it is too small to read.
+export const MAX_LABEL_LINE_CHARACTERS = 15
 // Room for a verdict behind the condition, so that the layout does not depend on the state.
-export const MARK_CHARACTERS = 6
+export const MARK_CHARACTERS = 5
 const MIN_ESTIMATED_ITEMS = 20
 const MIN_ESTIMATED_SHARE = 0.05
 const MAX_VALUE_CHARACTERS = 80
@@ -144,8 +146,30 @@ export function describeArc(arc: DrawnArc, view: PageArcView | undefined): ArcFa
   return { state, label: labelArc(arc), mark: markArc(state, view), note }
 }
 
-export function writeLabel(facts: ArcFacts): string {
-  return facts.mark === '' ? facts.label : `${facts.label} ${facts.mark}`
+const CONNECTIVE = /^ (and|or) /
+
+// The label in one or two lines. It is divided before `and` or `or`, else at the space nearest to its middle.
+export function splitLabel(label: string): string[] {
+  if (label.length <= MAX_LABEL_LINE_CHARACTERS) return label === '' ? [] : [label]
+  const middle = label.length / 2
+  const spaces = [...label.matchAll(/ /g)].map((match) => match.index)
+  const byDistance = spaces.toSorted((a, b) => Math.abs(a - middle) - Math.abs(b - middle))
+  const nearest = byDistance.find((space) => CONNECTIVE.test(label.slice(space))) ?? byDistance[0]
+  return nearest === undefined ? [label] : [label.slice(0, nearest), label.slice(nearest + 1)]
+}
+
+export function writeLabel(facts: ArcFacts): string[] {
+  const lines = splitLabel(facts.label)
+  if (facts.mark === '') return lines
+  return [...lines.slice(0, -1), `${lines.at(-1) ?? ''} ${facts.mark}`]
+}
+
+// The room of a label, in characters and lines. A verdict has room behind its last line.
+export function measureArcLabel(arc: DrawnArc): { length: number; lines: number } {
+  const lines = splitLabel(labelArc(arc))
+  if (lines.length === 0) return { length: 0, lines: 0 }
+  const lengths = lines.map((line, n) => (n === lines.length - 1 ? line.length + MARK_CHARACTERS : line.length))
+  return { length: Math.max(...lengths), lines: lines.length }
 }
 
 function findArcState(view: PageArcView | undefined): ArcState {
@@ -160,7 +184,7 @@ const MARKS: Record<ArcState, string> = { taken: '✓', false: '×', error: '!',
 function markArc(state: ArcState, view: PageArcView | undefined): string {
   if (view === undefined || state === 'untried') return ''
   const count = view[state]
-  const shown = count > 999 ? '999+' : String(count)
+  const shown = count > 99 ? '99+' : String(count)
   return count > 1 ? `${MARKS[state]}${shown}` : MARKS[state]
 }
 

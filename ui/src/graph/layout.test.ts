@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import type { GraphView } from '../api/types'
 import { layOutColumns } from './columns'
-import { LABEL_HEIGHT_PX, layOutGraph, measureLabel, STEP_HEIGHT_PX, STEP_WIDTH_PX, type Direction, type Layout } from './layout'
-import { traceArc } from './paths'
+import { layOutGraph, measureLabel, measureLabelHeight, STEP_HEIGHT_PX, STEP_WIDTH_PX, type Direction, type Layout } from './layout'
+import { measureRankLabels, traceArc } from './paths'
 import { makeLayoutRequest } from './request'
 import { makeGraph } from './samples'
 
@@ -31,10 +31,42 @@ function listOverlaps(graph: GraphView, layout: Layout): string[] {
   const steps = request.steps.map((name) => ({ name, box: makeBox(layout.steps[name]!, STEP_WIDTH_PX, STEP_HEIGHT_PX) }))
   const labels = request.arcs.flatMap((arc) => {
     const { label } = layout.arcs[arc.id]!
-    return label === null ? [] : [{ name: arc.id, box: makeBox(label, measureLabel(arc.labelLength), LABEL_HEIGHT_PX) }]
+    return label === null ? [] : [{ name: arc.id, box: makeBox(label, measureLabel(arc.labelLength), measureLabelHeight(arc.labelLines)) }]
   })
   const things = [...steps, ...labels]
   return things.flatMap((a, n) => things.slice(n + 1).flatMap((b) => (overlap(a.box, b.box) ? [`${a.name} ${b.name}`] : [])))
+}
+
+// Points along a path of `M`, `L` and `C`.
+function samplePath(path: string): { x: number; y: number }[] {
+  const found: { x: number; y: number }[] = []
+  for (const [, letter, text] of path.matchAll(/([MLC])([^MLC]+)/g)) {
+    const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, x3 = 0, y3 = 0] = text!.trim().split(/[ ,]+/).map(Number)
+    const last = found.at(-1) ?? { x: x1, y: y1 }
+    for (let n = 1; n <= 20; n += 1) {
+      const t = n / 20
+      const mix = (a: number, b: number, c: number, d: number) => a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t * t * (1 - t) + d * t ** 3
+      if (letter === 'C') found.push({ x: mix(last.x, x1, x2, x3), y: mix(last.y, y1, y2, y3) })
+      else found.push({ x: last.x + (x1 - last.x) * t, y: last.y + (y1 - last.y) * t })
+    }
+  }
+  return found
+}
+
+// Arcs that run behind the label of another one.
+function listHiddenArcs(graph: GraphView, layout: Layout): string[] {
+  const ranks = measureRankLabels(graph.arcs, layout)
+  const { arcs } = makeLayoutRequest(graph, layout.direction)
+  return graph.arcs.flatMap((arc) => {
+    const points = samplePath(traceArc(arc, layout, ranks))
+    const others = arcs.filter(({ id }) => id !== arc.id && layout.arcs[id]!.label !== null)
+    return others
+      .filter(({ id, labelLength, labelLines }) => {
+        const box = makeBox(layout.arcs[id]!.label!, measureLabel(labelLength) - 2, measureLabelHeight(labelLines) - 2)
+        return points.some(({ x, y }) => x > box.left && x < box.right && y > box.top && y < box.bottom)
+      })
+      .map(({ id }) => `${arc.id} behind ${id}`)
+  })
 }
 
 const SCORE = makeGraph([
@@ -56,6 +88,11 @@ describe.each<Direction>(['LR', 'TB'])('layout %s', (direction) => {
 
   it('leaves room for every step and every label', () => {
     expect(listOverlaps(SCORE, layout)).toEqual([])
+  })
+
+  it('leads no arc behind the label of another one', () => {
+    const wide = makeGraph(['a -> b: amount > 1000 and country', 'a -> c: else', 'a -> d', 'b -> e', 'c -> e: x', 'd -> e'])
+    for (const graph of [SCORE, wide]) expect(listHiddenArcs(graph, layOutGraph(makeLayoutRequest(graph, direction)))).toEqual([])
   })
 
   it('leads onward', () => {
@@ -96,7 +133,7 @@ describe('layout', () => {
     const layout = layOutGraph(makeLayoutRequest(graph, 'LR'))
     expect(Object.keys(layout.arcs)).toEqual(['a:0', 'a:1', 'a:2'])
     expect(layout.steps.alone).toBeDefined()
-    for (const arc of graph.arcs) expect(traceArc(arc, layout)).toMatch(/^M[-\d. CLMQ]+$/)
+    for (const arc of graph.arcs) expect(traceArc(arc, layout, measureRankLabels(graph.arcs, layout))).toMatch(/^M[-\d. CLMQ]+$/)
   })
 
   it('leaves out arcs to steps that are not in the graph', () => {
@@ -106,7 +143,7 @@ describe('layout', () => {
   })
 
   it('does not depend on the state of the execution', () => {
-    expect(makeLayoutRequest(SCORE, 'LR').arcs.map((arc) => arc.labelLength)).toEqual([0, 30, 10, 22, 23, 18, 17, 0, 10])
+    expect(makeLayoutRequest(SCORE, 'LR').arcs.map((arc) => arc.labelLength)).toEqual([0, 19, 9, 11, 11, 17, 16, 0, 9])
   })
 })
 

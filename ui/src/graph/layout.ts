@@ -15,6 +15,7 @@ export interface ArcRequest {
   to: string
   // How many characters the label of the arc may have; 0 for none.
   labelLength: number
+  labelLines: number
 }
 
 export interface LayoutRequest {
@@ -38,18 +39,23 @@ export interface Layout {
   height: number
 }
 
-export const STEP_WIDTH_PX = 172
+export const STEP_WIDTH_PX = 160
 export const STEP_HEIGHT_PX = 76
-export const LABEL_HEIGHT_PX = 20
-export const LABEL_CHARACTER_PX = 6.7
-const LABEL_PADDING_PX = 16
+export const LABEL_LINE_PX = 15
+export const LABEL_CHARACTER_PX = 7.25
+const LABEL_PADDING_PX = 10
+const LABEL_MARGIN_PX = 5
 const STEP_DISTANCE_PX = 20
 const ARC_DISTANCE_PX = 14
-const RANK_DISTANCE_PX = 44
+const RANK_DISTANCE_PX = 46
 const MARGIN_PX = 8
 
 export function measureLabel(length: number): number {
   return length === 0 ? 0 : Math.ceil(length * LABEL_CHARACTER_PX + LABEL_PADDING_PX)
+}
+
+export function measureLabelHeight(lines: number): number {
+  return lines === 0 ? 0 : lines * LABEL_LINE_PX + LABEL_MARGIN_PX
 }
 
 export function layOutGraph(request: LayoutRequest): Layout {
@@ -66,7 +72,7 @@ export function layOutGraph(request: LayoutRequest): Layout {
   for (const step of request.steps) graph.setNode(step, { width: STEP_WIDTH_PX, height: STEP_HEIGHT_PX })
   for (const arc of request.arcs) {
     const width = measureLabel(arc.labelLength)
-    const height = width === 0 ? 0 : LABEL_HEIGHT_PX
+    const height = measureLabelHeight(arc.labelLines)
     graph.setEdge(arc.from, arc.to, { width, height, labelpos: 'c' }, arc.id)
   }
   layout(graph, { customOrder: (layered, order) => orderSiblings(layered, order, request.arcs) })

@@ -1,15 +1,33 @@
 // The lines of arcs, as path data of SVG.
 import type { GraphArcView } from '../api/types'
-import { LABEL_HEIGHT_PX, measureLabel, STEP_HEIGHT_PX, STEP_WIDTH_PX, type ArcPlace, type Layout, type Point } from './layout'
-import { labelArc, MARK_CHARACTERS } from './facts'
+import { measureLabel, measureLabelHeight, STEP_HEIGHT_PX, STEP_WIDTH_PX, type Layout, type Point } from './layout'
+import { measureArcLabel } from './facts'
 
 export const ARROW_SIZE_PX = 7
 export const ARROW_PATH = `M0 0L${ARROW_SIZE_PX} ${ARROW_SIZE_PX / 2}L0 ${ARROW_SIZE_PX}z`
 const SAME_PLACE_PX = 1
 
+// The half lengths of the labels of each rank, by the place of the rank along the graph. All lines pass a rank at the height of their
+// points, from where the longest label of the rank begins to where it ends: so none of them runs behind a label of another one.
+export type RankLabels = ReadonlyMap<number, number>
+
+export function measureRankLabels(arcs: readonly GraphArcView[], layout: Layout): RankLabels {
+  const isAcross = layout.direction === 'LR'
+  const halves = new Map<number, number>()
+  for (const arc of arcs) {
+    const label = layout.arcs[arc.id]?.label ?? null
+    if (label === null) continue
+    const { length, lines } = measureArcLabel(arc)
+    const half = (isAcross ? measureLabel(length) : measureLabelHeight(lines)) / 2
+    const rank = Math.round(isAcross ? label.x : label.y)
+    halves.set(rank, Math.max(half, halves.get(rank) ?? 0))
+  }
+  return halves
+}
+
 // A curve through the points of the layout. An arc that leads onward leaves and enters steps at the middle of a side; one that leads
 // back does so beside it, where no other arc begins.
-export function traceArc(arc: GraphArcView, layout: Layout): string {
+export function traceArc(arc: GraphArcView, layout: Layout, labels: RankLabels): string {
   const place = layout.arcs[arc.id]!
   const isAcross = layout.direction === 'LR'
   // The curve is computed from left to right; from top to bottom both axes change their parts.
@@ -19,7 +37,7 @@ export function traceArc(arc: GraphArcView, layout: Layout): string {
   const breadth = isAcross ? STEP_HEIGHT_PX : STEP_WIDTH_PX
   const from = turn(layout.steps[arc.from]!)
   const to = turn(layout.steps[arc.to]!)
-  const between = listBetween(arc, place, isAcross, from.x < to.x).map(turn)
+  const between = listBetween(place.points.slice(1, -1).map(turn), labels, from.x < to.x)
   const isForward = to.x - from.x > length
   const sign = isForward ? 1 : -1
   const aside = isForward ? 0 : findAside(between, from, to) * (breadth / 4)
@@ -28,16 +46,13 @@ export function traceArc(arc: GraphArcView, layout: Layout): string {
   return traceCurve([start, ...between, end], turn)
 }
 
-// The points between two steps. The line reaches the height of its label before it, so that it does not cross the labels of others.
-function listBetween(arc: GraphArcView, { points, label }: ArcPlace, isAcross: boolean, isForward: boolean): Point[] {
-  const between = points.slice(1, -1)
-  if (label === null) return between.length <= 1 ? [] : between
-  const width = measureLabel(labelArc(arc).length + MARK_CHARACTERS)
-  const half = ((isForward ? 1 : -1) * (isAcross ? width : LABEL_HEIGHT_PX)) / 2
-  const before = isAcross ? { x: label.x - half, y: label.y } : { x: label.x, y: label.y - half }
-  const after = isAcross ? { x: label.x + half, y: label.y } : { x: label.x, y: label.y + half }
-  const at = between.findIndex((point) => Math.hypot(point.x - label.x, point.y - label.y) < SAME_PLACE_PX)
-  return at < 0 ? between : between.toSpliced(at, 1, before, after)
+function listBetween(points: Point[], labels: RankLabels, isForward: boolean): Point[] {
+  const sign = isForward ? 1 : -1
+  return points.flatMap((point) => {
+    const half = labels.get(Math.round(point.x))
+    if (half !== undefined) return [{ x: point.x - sign * half, y: point.y }, { x: point.x + sign * half, y: point.y }]
+    return points.length === 1 ? [] : [point]
+  })
 }
 
 function findAside(between: Point[], from: Point, to: Point): 1 | -1 {

@@ -1,6 +1,6 @@
 // What the layout needs to know of a graph. It does not depend on the state of the execution.
 import type { GraphView } from '../api/types'
-import { labelArc, MARK_CHARACTERS } from './facts'
+import { measureArcLabel } from './facts'
 import type { Direction, LayoutRequest } from './layout'
 
 export function makeLayoutRequest(graph: GraphView, direction: Direction): LayoutRequest {
@@ -9,8 +9,8 @@ export function makeLayoutRequest(graph: GraphView, direction: Direction): Layou
   const arcs = graph.arcs
     .filter((arc) => known.has(arc.from) && known.has(arc.to))
     .map((arc) => {
-      const { length } = labelArc(arc)
-      return { id: arc.id, from: arc.from, to: arc.to, labelLength: length === 0 ? 0 : length + MARK_CHARACTERS }
+      const { length, lines } = measureArcLabel(arc)
+      return { id: arc.id, from: arc.from, to: arc.to, labelLength: length, labelLines: lines }
     })
   return { steps, arcs, direction }
 }

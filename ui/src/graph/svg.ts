@@ -2,8 +2,8 @@
 import type { GraphStepView, GraphView, PageArcView, PageStepView } from '../api/types'
 import type { Shape, Tone } from '../parts/tone'
 import { describeArc, describeStep, writeLabel, type ArcFacts, type ArcState } from './facts'
-import { LABEL_HEIGHT_PX, measureLabel, STEP_HEIGHT_PX, STEP_WIDTH_PX, type Layout } from './layout'
-import { ARROW_PATH, ARROW_SIZE_PX, traceArc } from './paths'
+import { LABEL_LINE_PX, measureLabel, measureLabelHeight, STEP_HEIGHT_PX, STEP_WIDTH_PX, type Layout } from './layout'
+import { ARROW_PATH, ARROW_SIZE_PX, measureRankLabels, traceArc } from './paths'
 
 export interface Colours {
   surface: string
@@ -45,6 +45,7 @@ export function exportSvg(
   const height = Math.ceil(layout.height)
   const states: ArcState[] = ['taken', 'false', 'error', 'untried']
   const drawnArcs = graph.arcs.filter((arc) => arc.id in layout.arcs)
+  const labels = measureRankLabels(drawnArcs, layout)
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">`,
     `<title>${escapeXml(graph.path ?? 'playbook')}</title>`,
@@ -52,7 +53,7 @@ export function exportSvg(
     `<rect width="${width}" height="${height}" fill="${colours.ground}"/>`,
     ...drawnArcs.map((arc) => {
       const facts = describeArc(arc, arcs[arc.id])
-      return writeArc(traceArc(arc, layout), facts, colours) + drawLabel(facts, layout.arcs[arc.id]!.label, colours)
+      return writeArc(traceArc(arc, layout, labels), facts, colours) + drawLabel(facts, layout.arcs[arc.id]!.label, colours)
     }),
     ...graph.steps.map((step) => writeStep(step, steps[step.name], layout, colours)),
     '</svg>',
@@ -88,12 +89,17 @@ function writeArc(path: string, facts: ArcFacts, colours: Colours): string {
 
 function drawLabel(facts: ArcFacts, middle: { x: number; y: number } | null, colours: Colours): string {
   if (middle === null) return ''
-  const text = writeLabel(facts)
-  const width = measureLabel(text.length)
-  const corner = `x="${middle.x - width / 2}" y="${middle.y - LABEL_HEIGHT_PX / 2}"`
-  const box = `<rect ${corner} width="${width}" height="${LABEL_HEIGHT_PX}" rx="10" fill="${colours.ground}"/>`
-  const place = `x="${middle.x}" y="${middle.y + 4}" text-anchor="middle"`
-  return `${box}<text ${place} font-family="${MONO}" font-size="11" fill="${colours.muted}">${escapeXml(text)}</text>`
+  const lines = writeLabel(facts)
+  const width = measureLabel(Math.max(...lines.map((line) => line.length)))
+  const height = measureLabelHeight(lines.length)
+  const corner = `x="${middle.x - width / 2}" y="${middle.y - height / 2}"`
+  const box = `<rect ${corner} width="${width}" height="${height}" rx="10" fill="${colours.ground}"/>`
+  const top = middle.y + 4 - ((lines.length - 1) * LABEL_LINE_PX) / 2
+  const texts = lines.map((line, n) => {
+    const place = `x="${middle.x}" y="${top + n * LABEL_LINE_PX}" text-anchor="middle"`
+    return `<text ${place} font-family="${MONO}" font-size="12" fill="${colours.muted}">${escapeXml(line)}</text>`
+  })
+  return box + texts.join('')
 }
 
 function writeStep(step: GraphStepView, view: PageStepView | undefined, layout: Layout, colours: Colours): string {
