@@ -4,7 +4,8 @@ import re
 
 from tests.e2e.conftest import StackClient
 from tests.e2e.ui.browser import WatchedTab
-from tests.e2e.ui.samples import APPROVAL, SKIPS, read_region, run_score
+from tests.e2e.ui.samples import APPROVAL, SCORE, SKIPS, read_region, run_score
+from tests.stack import Stack
 
 COMMENT = "looks <b>good</b> {{7*7}}"
 
@@ -56,6 +57,8 @@ def test_a_live_page_follows_to_the_end(tab: WatchedTab, client: StackClient) ->
     waits = read_region(tab, "waits for you")
     waits.get_by_role("button", name="Approve…").click()
     tab.page.get_by_role("textbox", name="Comment").fill(COMMENT)
+    command = tab.page.get_by_role("dialog").get_by_role("button", name="CLI")
+    assert f"noetl exec approve {execution} ask --comment" in command.get_attribute("title")
     tab.page.get_by_role("button", name="Approve", exact=True).click()
     read_region(tab, "result").get_by_text("completed").wait_for()
     [signal] = client.events(execution, "signal.received")
@@ -221,3 +224,55 @@ def test_the_search_field_runs_commands_of_the_execution(
     tab.page.keyboard.type("retry")
     tab.page.keyboard.press("Enter")
     tab.page.get_by_role("dialog", name="Retry what did not finish").wait_for()
+
+
+def test_the_failure_leads_to_the_line_of_its_code_and_to_its_log(
+    tab: WatchedTab, client: StackClient
+) -> None:
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: lines, path: test/lines}\n"
+    text = f"{head}workload: {{n: 10, bad: [3]}}\nworkflow:{SCORE}"
+    client.http.post("/api/catalog/register", json={"content": text}).raise_for_status()
+    execution = client.start("test/lines")
+    assert client.wait_for_end(execution)["status"] == "failed"
+    line = 1 + next(n for n, each in enumerate(text.splitlines()) if "raise ValueError" in each)
+    tab.page.goto(f"/executions/{execution}")
+    failure = read_region(tab, "failure")
+    failure.get_by_role("button", name=f"show in playbook, line {line}").click()
+    tab.page.get_by_role("img", name=f"line {line}").wait_for()
+    failure.get_by_role("button", name="last log lines of item 3").click()
+    tab.page.get_by_role("tab", name="Logs", selected=True).wait_for()
+
+
+def test_a_small_result_is_shown_and_no_room_is_left_for_an_empty_input(
+    tab: WatchedTab, client: StackClient
+) -> None:
+    ended = client.run("  - {step: greet, tool: {kind: python, code: 'result = {\"text\": 7}'}}\n")
+    tab.page.goto(f"/executions/{ended['execution_id']}?step=greet&tab=data")
+    read_region(tab, "result").get_by_text('{"text":7}').wait_for()
+    output = read_region(tab, "output")
+    output.wait_for()
+    assert read_region(tab, "input").count() == 0
+    panel = tab.page.get_by_role("tabpanel").bounding_box()["width"]
+    assert output.bounding_box()["width"] > 0.9 * panel - 24
+
+
+def test_events_have_one_number_in_the_address_the_list_and_the_command(
+    tab: WatchedTab, client: StackClient, ui_stack: Stack
+) -> None:
+    run_score(client, 20, [3])  # so that places in the log are no numbers of events
+    execution = run_score(client, 20, [3])
+    tab.page.goto(f"/executions/{execution}?step=plan&at=9&event=7")
+    tab.page.get_by_text(re.compile("as of event 9,")).wait_for()
+    tab.page.get_by_role("complementary", name="event 7").wait_for()
+    told = ui_stack.client.json("exec", "at", execution, "9")
+    assert (told["number"], told["seq"] != 9) == (9, True)
+    tab.page.keyboard.press("{")
+    tab.page.get_by_text(re.compile("as of event 8,")).wait_for()
+    tab.page.get_by_role("button", name="State as of here").click()
+    tab.page.get_by_text(re.compile("as of event 7,")).wait_for()
+    tab.page.wait_for_url(re.compile("at=7"))
+    read_region(tab, "why").get_by_role("button", name=re.compile(r"^event \d+$")).first.click()
+    number = re.compile(r"event=(\d+)")
+    tab.page.wait_for_url(number)
+    shown = number.search(tab.page.url)[1]
+    tab.page.get_by_role("complementary", name=f"event {shown}", exact=True).wait_for()

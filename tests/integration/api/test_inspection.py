@@ -92,6 +92,13 @@ async def test_a_page_shows_every_event_of_the_past() -> None:
         then = await here.get(f"/api/executions/{execution_id}/view", moment=moment)
         last = [event["seq"] for event in events if event["at"] <= moment][-1]
         assert then["seq"] == last
+        for number in (1, 4, len(events)):
+            page = await here.get(f"/api/executions/{execution_id}/view", number=number)
+            assert (page["seq"], page["number"]) == (events[number - 1]["seq"], number)
+            assert page["is_live"] is False
+        url = f"/api/executions/{execution_id}/view"
+        for params in ({"number": len(events) + 1}, {"number": 0}, {"number": 1, "at": 5}):
+            assert (await here.http.get(url, params=params)).status_code == 422, params
 
 
 async def test_a_page_is_refused_before_the_first_event() -> None:
@@ -117,7 +124,7 @@ async def test_a_page_opens_on_the_failure() -> None:
         page = await here.get(f"/api/executions/{execution_id}/view")
         failure = page["failure"]
         assert page["status"] == "failed"
-        assert (failure["step"], failure["code"], failure["line"]) == ("score", "PYTHON_ERROR", 17)
+        assert (failure["step"], failure["code"], failure["line"]) == ("score", "PYTHON_ERROR", 24)
         assert failure["item"] in (1, 2)
         events = {
             event["seq"]: event

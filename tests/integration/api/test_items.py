@@ -193,6 +193,17 @@ workflow:
         assert len(item["value"]["text"]) == 4096
 
 
+async def test_the_lineage_of_an_item_is_that_of_its_part() -> None:
+    async with run_playbook() as (here, place):
+        whole = await here.get(f"{place}/trace/score")
+        one = await here.get(f"{place}/trace/score", item=7)
+        assert len(one["roots"]) == 1
+        assert len(one["nodes"]) < len(whole["nodes"])
+        assert set(one["roots"]) < set(whole["roots"])
+        missing = await here.http.get(f"{place}/trace/score", params={"item": 100_000})
+        assert (missing.status_code, "has no result" in missing.text) == (404, True)
+
+
 async def test_a_retried_loop_shows_what_ran_again_and_what_did_not() -> None:
     store = ResultsMemory()
     async with run_playbook(store=store) as (here, place):

@@ -74,13 +74,13 @@ export const askCounts = (filter: Pick<ListFilter, 'path' | 'since' | 'until' | 
     placeholderData: keepPreviousData,
   })
 
-// `at`: the state after that event; null: the newest, which the watch keeps fresh.
-export const askView = (id: string, at: number | null) =>
+// `number`: the state after the event with this number; null: the newest, which the watch keeps fresh.
+export const askView = (id: string, number: number | null) =>
   queryOptions<PageView>({
-    queryKey: ['view', id, at],
-    queryFn: ({ signal }) => get<PageView>(`${execution(id)}/view`, { at }, signal),
+    queryKey: ['view', id, number],
+    queryFn: ({ signal }) => get<PageView>(`${execution(id)}/view`, { number }, signal),
     placeholderData: (previous) => (previous?.execution_id === id ? previous : undefined),
-    staleTime: at === null ? LIVE_STALE_MS : FOREVER,
+    staleTime: number === null ? LIVE_STALE_MS : FOREVER,
   })
 
 export const askGraph = (hash: string) =>
@@ -94,6 +94,27 @@ export const askPlaybook = (hash: string) =>
   queryOptions({
     queryKey: ['playbook', hash],
     queryFn: ({ signal }) => get<PlaybookView>(`/api/catalog/hashes/${hash}`, {}, signal),
+    staleTime: FOREVER,
+  })
+
+// Events have a number in their execution, which people see, and a `seq` in the log, which the server sorts by.
+export const askEventSeq = (id: string, number: number) =>
+  queryOptions({
+    queryKey: ['event_seq', id, number],
+    queryFn: async ({ signal }) => {
+      const page = await get<ToldEventsView>(`${execution(id)}/events`, { number, limit: 1 }, signal)
+      return page.events[0]?.seq ?? null
+    },
+    staleTime: FOREVER,
+  })
+
+export const askEventNumber = (id: string, seq: number) =>
+  queryOptions({
+    queryKey: ['event_number', id, seq],
+    queryFn: async ({ signal }) => {
+      const page = await get<ToldEventsView>(`${execution(id)}/events`, { after: seq - 1, limit: 1 }, signal)
+      return page.events[0]?.number ?? null
+    },
     staleTime: FOREVER,
   })
 
@@ -119,6 +140,8 @@ export const EVENT_PAGE_ROWS = 100
 
 export const fetchEvents = (id: string, filter: EventFilter, place: { after?: number; before?: number; limit?: number }) =>
   get<ToldEventsView>(`${execution(id)}/events`, { ...filter, limit: EVENT_PAGE_ROWS, ...place })
+
+export const fetchViewAtSeq = (id: string, seq: number) => get<PageView>(`${execution(id)}/view`, { at: seq })
 
 export const fetchViewAtMoment = (id: string, moment: string) => get<PageView>(`${execution(id)}/view`, { moment })
 
@@ -181,10 +204,10 @@ export const askWorkload = (id: string) =>
     staleTime: FOREVER,
   })
 
-export const askTrace = (id: string, name: string) =>
+export const askTrace = (id: string, name: string, item: number | null) =>
   queryOptions({
-    queryKey: ['trace', id, name],
-    queryFn: ({ signal }) => get<TraceView>(`${execution(id)}/trace/${encodeURIComponent(name)}`, { limit: 100 }, signal),
+    queryKey: ['trace', id, name, item],
+    queryFn: ({ signal }) => get<TraceView>(`${execution(id)}/trace/${encodeURIComponent(name)}`, { limit: 100, item }, signal),
   })
 
 export const askResult = (id: string, name: string) =>

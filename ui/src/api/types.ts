@@ -801,7 +801,7 @@ export interface PageFailureView {
   run: number | null
   /** the event, if it is one of this execution */
   seq: number | null
-  /** of the step in the playbook's text */
+  /** in the playbook's text: of the code that failed if it is known, else of the step */
   line: number | null
 }
 
@@ -1819,7 +1819,7 @@ export interface Routes {
   }
   'GET /api/executions/{execution_id}/view': {
     path: { execution_id: string }
-    query: { at?: number | null; moment?: string | null }
+    query: { at?: number | null; moment?: string | null; number?: number | null }
     answer: PageView
   }
   'GET /api/executions/{execution_id}/timeline': {
@@ -1875,7 +1875,7 @@ export interface Routes {
   }
   'GET /api/executions/{execution_id}/trace/{step}': {
     path: { execution_id: string; step: string }
-    query: { depth?: number; after?: string | null; limit?: number }
+    query: { depth?: number; after?: string | null; limit?: number; item?: number | null }
     answer: TraceView
   }
   'GET /api/executions/{execution_id}/result/{step}': {

@@ -10,7 +10,7 @@ interface EventDetailProps {
   rows: ToldEventView[]
   startedAt: string | null
   onSelect: (seq: number) => void
-  onCursor: (seq: number) => void
+  onCursor: (number: number) => void
   onClose: () => void
 }
 
@@ -22,7 +22,7 @@ export function EventDetail({ event, rows, startedAt, onSelect, onCursor, onClos
         <code>{event.type}</code>
         <Clock at={event.at} />
         <Offset at={event.at} start={startedAt} />
-        <Button onClick={() => onCursor(event.seq)}>State as of here</Button>
+        <Button onClick={() => onCursor(event.number)}>State as of here</Button>
         <IconButton icon="close" label="close" onClick={onClose} />
       </div>
       {event.summary && <p>{event.summary}</p>}

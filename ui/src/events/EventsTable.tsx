@@ -25,8 +25,14 @@ interface EventsTableProps {
   // The event of which the details are shown, and the one where the time cursor stands.
   selected: number | null
   cursor: number | null
-  onSelect: (seq: number | null) => void
-  onCursor: (seq: number) => void
+  onSelect: (event: EventPlace | null) => void
+  // To the event with this number.
+  onCursor: (number: number) => void
+}
+
+interface EventPlace {
+  seq: number
+  number?: number
 }
 
 // The log as a table of constant size: only rows on the screen are elements.
@@ -47,7 +53,7 @@ export function EventsTable(props: EventsTableProps) {
       {isFetching && <LoadingBar />}
       <EventRows query={query} startedAt={startedAt} selected={selected} cursor={cursor} onSelect={onSelect} />
       {detail && (
-        <EventDetail event={detail} rows={rows} startedAt={startedAt} onSelect={onSelect} onCursor={onCursor} onClose={() => onSelect(null)} />
+        <EventDetail event={detail} rows={rows} startedAt={startedAt} onSelect={(seq) => onSelect({ seq })} onCursor={onCursor} onClose={() => onSelect(null)} />
       )}
     </div>
   )
@@ -58,7 +64,7 @@ interface EventRowsProps {
   startedAt: string | null
   selected: number | null
   cursor: number | null
-  onSelect: (seq: number) => void
+  onSelect: (event: EventPlace) => void
 }
 
 function EventRows({ query, startedAt, selected, cursor, onSelect }: EventRowsProps) {
@@ -101,7 +107,7 @@ interface EventRowProps {
   startedAt: string | null
   isSelected: boolean
   isFuture: boolean
-  onSelect: (seq: number) => void
+  onSelect: (event: EventPlace) => void
 }
 
 // A table that is scrolled, or stands at another moment, draws only the rows that have changed.
@@ -113,7 +119,7 @@ const EventRow = memo(function EventRow({ row, top, startedAt, isSelected, isFut
       style={{ transform: `translateY(${top}px)` }}
       aria-current={isSelected}
       data-future={isFuture}
-      onClick={() => onSelect(row.seq)}
+      onClick={() => onSelect(row)}
     >
       <span className={styles.number}>{formatCount(row.number)}</span>
       <span>

@@ -17,7 +17,7 @@ export function CursorBar({ state, cursor }: { state: PageState; cursor: TimeCur
       </span>
       <IconButton icon="chevronRight" label="next event (})" disabled={!isPast} onClick={() => cursor.toEvent(1)} />
       <IconButton icon="last" label="next landmark (])" disabled={!isPast} onClick={() => cursor.toLandmark(1)} />
-      <Button aria-pressed={!isPast} title="show the newest state (l)" onClick={() => cursor.toSeq(null)}>
+      <Button aria-pressed={!isPast} title="show the newest state (l)" onClick={() => cursor.toNumber(null)}>
         Live
       </Button>
     </div>

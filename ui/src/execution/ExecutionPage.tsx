@@ -1,6 +1,6 @@
 import { useRouter } from '@tanstack/react-router'
 import type { CSSProperties } from 'react'
-import { memo, useCallback, useEffect, useMemo, useState } from 'react'
+import { memo, useEffect, useMemo, useState } from 'react'
 import { EventsBar } from '../events/EventsBar'
 import { EventsTable } from '../events/EventsTable'
 import { PlaybookGraph } from '../graph'
@@ -23,7 +23,7 @@ import { selectStep, showCommandItems, TABS } from './cursor'
 import styles from './ExecutionPage.module.css'
 import { Header } from './Header'
 import type { TimeCursor } from './hooks'
-import { usePageState, usePlaybookGraph, useTimeCursor, useTimeline, useTimelineDetail } from './hooks'
+import { usePageState, usePlaybookGraph, useSelectedSeq, useTimeCursor, useTimeline, useTimelineDetail } from './hooks'
 import { InspectorPane } from './InspectorPane'
 import { Lead } from './Lead'
 import type { PageState } from './page'
@@ -156,9 +156,9 @@ function TimelinePane({ state, cursor }: { state: PageState; cursor: TimeCursor 
 }
 
 function EventsPane({ state, cursor }: { state: PageState; cursor: TimeCursor }) {
-  const { id, live, search, go } = state
+  const { id, live, search, showEvent, go } = state
   const shownSeq = useRestingSeq(state)
-  const select = useCallback((seq: number | null) => go({ event: seq ?? undefined }, true), [go])
+  const selectedSeq = useSelectedSeq(state)
   const filter = { group: search.group, step: search.only, text: search.text }
   const head = (
     <EventsBar
@@ -176,10 +176,10 @@ function EventsPane({ state, cursor }: { state: PageState; cursor: TimeCursor })
         filter={filter}
         startedAt={live.started_at}
         lastSeq={live.last_seq}
-        selected={search.event ?? null}
+        selected={selectedSeq}
         cursor={shownSeq}
-        onSelect={select}
-        onCursor={cursor.toSeq}
+        onSelect={showEvent}
+        onCursor={cursor.toNumber}
       />
     </Pane>
   )
@@ -198,12 +198,12 @@ function usePageKeys(state: PageState, cursor: TimeCursor): void {
     ']': () => cursor.toLandmark(1),
     '{': () => cursor.toEvent(-1),
     '}': () => cursor.toEvent(1),
-    l: () => cursor.toSeq(null),
+    l: () => cursor.toNumber(null),
     f: cursor.toNextFailure,
     y: copyCommand,
     Escape: () => {
       if (search.event !== undefined) go({ event: undefined }, true)
-      else if (search.at !== undefined) cursor.toSeq(null)
+      else if (search.at !== undefined) cursor.toNumber(null)
       else leave()
     },
   }

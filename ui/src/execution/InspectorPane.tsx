@@ -50,7 +50,7 @@ interface InspectorPaneProps {
 
 // Everything about the selected step: the page puts the subjects into the tabs.
 export function InspectorPane({ state, graph }: InspectorPaneProps) {
-  const { id, view, search, selection, go } = state
+  const { id, view, search, selection, showEvent, go } = state
   const { step, run, item } = selection
   const shownSeq = useRestingSeq(state)
   if (step === null) {
@@ -62,6 +62,7 @@ export function InspectorPane({ state, graph }: InspectorPaneProps) {
   }
   const status = view.steps[step]
   const kinds = graph?.steps.find((each) => each.name === step)?.kinds ?? []
+  const hasBegun = run !== null && run <= (status?.runs ?? 0)
   const loop = status?.loop != null
   const names = listTabs(loop, kinds)
   const contents = makeContents(state, step)
@@ -95,8 +96,8 @@ export function InspectorPane({ state, graph }: InspectorPaneProps) {
             id={id}
             step={step}
             at={shownSeq}
-            run={run}
-            onEvent={(seq) => go({ event: seq }, true)}
+            run={hasBegun ? run : null}
+            onEvent={(seq) => showEvent({ seq })}
             onLine={(line) => go({ tab: 'playbook', line }, true)}
             onStep={(name) => go(selectStep(search, name))}
           />
@@ -116,7 +117,7 @@ export function listTabs(isLoop: boolean, kinds: readonly string[]): Tab[] {
 }
 
 function makeContents(state: PageState, step: string): Record<Tab, () => ReactNode> {
-  const { id, view, search, selection, go } = state
+  const { id, view, search, selection, showEvent, go } = state
   const { run, item } = selection
   return {
     items: () => <ItemsTab state={state} step={step} />,
@@ -129,12 +130,12 @@ function makeContents(state: PageState, step: string): Record<Tab, () => ReactNo
       <Attempts
         id={id}
         step={step}
-        onEvent={(seq) => go({ event: seq }, true)}
+        onEvent={(seq) => showEvent({ seq })}
         onItems={(of, items) => go(showCommandItems(search, step, of, items))}
       />
     ),
     spark: () => <Spark id={id} step={step} status={view.steps[step]?.status ?? null} />,
-    lineage: () => <Lineage id={id} step={step} />,
+    lineage: () => <Lineage id={id} step={step} item={item} />,
     playbook: () =>
       view.playbook === null ? (
         <Empty>The text is not known.</Empty>

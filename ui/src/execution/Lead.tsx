@@ -1,8 +1,8 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
-import type { PageFailureView } from '../api/types'
-import { askLogs } from '../api/queries'
+import type { PageFailureView, ResultReferenceView } from '../api/types'
+import { askLogs, askReference } from '../api/queries'
 import { AskedQuestion } from '../parts/AskedQuestion'
 import { IconButton, LinkButton } from '../parts/Button'
 import { formatBytes, formatCount, formatNoun } from '../parts/format'
@@ -10,9 +10,11 @@ import { ShapeIcon, Status } from '../parts/Status'
 import type { Tone } from '../parts/tone'
 import { hasEnded } from '../parts/tone'
 import { WaitActions } from '../parts/WaitActions'
+import { usePlaybookGraph } from './hooks'
 import styles from './Lead.module.css'
 import type { PageState } from './page'
-import { chooseFailure, describeLoop, describeWait, findAwaitingStep } from './summary'
+import { isSmallResult, MAX_SMALL_ROWS, summarizeResult } from './smallResult'
+import { chooseFailure, describeLoop, describeWait, findAwaitingStep, findOwnKind } from './summary'
 
 const SHOWN_LOG_LINES = 3
 
@@ -37,7 +39,7 @@ function Strip({ tone, label, children, side }: { tone: Tone; label: string; chi
 }
 
 function Failure({ state, failure }: { state: PageState; failure: PageFailureView }) {
-  const { id, view, selection, go } = state
+  const { id, view, selection, showEvent, go } = state
   const kinds = view.failures.kinds
   const { kind: index, code, message, step, item, seq } = chooseFailure(failure, kinds, selection)
   const show = (position: number) => {
@@ -45,7 +47,10 @@ function Failure({ state, failure }: { state: PageState; failure: PageFailureVie
     if (next !== undefined) go({ step: next.step, item: next.first.item ?? undefined, run: undefined, tab: undefined })
   }
   const isOwn = failure.execution_id === id
-  const line = isOwn ? failure.line : null
+  const { data: graph } = usePlaybookGraph(view.playbook)
+  const isFirst = index === findOwnKind(failure, kinds)
+  const stepLine = graph?.steps.find((each) => each.name === step)?.line ?? null
+  const line = isOwn ? (isFirst ? failure.line : stepLine) : null
   return (
     <Strip
       tone="failed"
@@ -64,7 +69,12 @@ function Failure({ state, failure }: { state: PageState; failure: PageFailureVie
             </span>
           )}
           {line !== null && <LinkButton onClick={() => go({ tab: 'playbook', line })}>show in playbook, line {line}</LinkButton>}
-          <LastLines id={failure.execution_id} step={step} item={item} />
+          <LastLines
+            id={failure.execution_id}
+            step={step}
+            item={item}
+            onLogs={isOwn ? () => go({ step: step ?? undefined, item: item ?? undefined, run: undefined, tab: 'logs' }) : null}
+          />
         </>
       }
     >
@@ -82,26 +92,38 @@ function Failure({ state, failure }: { state: PageState; failure: PageFailureVie
           </Link>
         )}
         {item !== null && <span>item {formatCount(item)}</span>}
-        {seq !== null && <LinkButton onClick={() => go({ event: seq })}>show its event</LinkButton>}
+        {seq !== null && <LinkButton onClick={() => showEvent({ seq })}>show its event</LinkButton>}
       </div>
       <p className={styles.message}>{message}</p>
     </Strip>
   )
 }
 
-function LastLines({ id, step, item }: { id: string; step: string | null; item: number | null }) {
+interface LastLinesProps {
+  id: string
+  step: string | null
+  item: number | null
+  // Shows all of them; null: they are those of another execution.
+  onLogs: (() => void) | null
+}
+
+function LastLines({ id, step, item, onLogs }: LastLinesProps) {
   const filter = { step: step ?? undefined, item: item ?? undefined, tail: SHOWN_LOG_LINES }
   const { data } = useQuery({ ...askLogs(id, filter), enabled: step !== null })
   const lines = data?.slice(-SHOWN_LOG_LINES) ?? []
   if (lines.length === 0) return null
+  const label = item === null ? 'last log lines' : `last log lines of item ${formatCount(item)}`
   return (
-    <ul className={styles.logs} aria-label="last log lines">
-      {lines.map((line) => (
-        <li key={`${line.part}-${line.seq}`} title={line.line}>
-          {line.line}
-        </li>
-      ))}
-    </ul>
+    <div className={styles.logBox}>
+      {onLogs === null ? label : <LinkButton onClick={onLogs}>{label}</LinkButton>}
+      <ul className={styles.logs} aria-label="last log lines">
+        {lines.map((line) => (
+          <li key={`${line.part}-${line.seq}`} title={line.line}>
+            {line.line}
+          </li>
+        ))}
+      </ul>
+    </div>
   )
 }
 
@@ -177,6 +199,19 @@ function Result({ state }: { state: PageState }) {
         {view.recovered > 0 && <span>recovered from {formatNoun(view.recovered, 'failure')}</span>}
         {view.error && <span>{view.error}</span>}
       </div>
+      {result && isSmallResult(result) && <SmallResult id={view.execution_id} reference={result} />}
     </Strip>
+  )
+}
+
+// A result that fits into a line is shown, not only named.
+function SmallResult({ id, reference }: { id: string; reference: ResultReferenceView }) {
+  const { data } = useQuery(askReference(id, reference.ref_id, 0, MAX_SMALL_ROWS))
+  const text = data?.preview ? summarizeResult(data.preview) : null
+  if (text === null) return null
+  return (
+    <p className={styles.value} aria-label="value of the result" title={text}>
+      {text}
+    </p>
   )
 }

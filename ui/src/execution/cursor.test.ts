@@ -5,6 +5,7 @@ import {
   chooseSelection,
   findLandmark,
   findNextFailure,
+  findNextNumber,
   listLandmarks,
   readCommandItems,
   readExecutionSearch,
@@ -93,4 +94,11 @@ test('the items of a command are in the address, until another step is selected'
   expect(readCommandItems(read)).toEqual({ first: 0, count: 1500 })
   expect(readCommandItems(selectStep(shown, 'plan'))).toBeNull()
   expect(readCommandItems({ first: 3, count: 0 })).toBeNull()
+})
+
+test('the event beside another one stays within the log', () => {
+  expect(findNextNumber(9, -1, 20)).toBe(8)
+  expect(findNextNumber(1, -1, 20)).toBe(1)
+  expect(findNextNumber(18, 1, 20)).toBe(19)
+  expect(findNextNumber(19, 1, 20)).toBeNull()
 })

@@ -1,4 +1,4 @@
-import type { MarkView, PageView, ToldEventsView } from '../api/types'
+import type { MarkView, PageView } from '../api/types'
 import type { RawSearch } from '../parts/search'
 import { readMoment, readNumber, readText } from '../parts/search'
 
@@ -12,6 +12,7 @@ export interface ExecutionSearch {
   run?: number | undefined
   item?: number | undefined
   tab?: Tab | undefined
+  // Numbers of events in the execution, as the list of events and `noetl exec at` count them.
   at?: number | undefined
   event?: number | undefined
   from?: string | undefined
@@ -123,7 +124,8 @@ export function findNextFailure(seqs: readonly number[], seq: number | null): nu
   return next ?? sorted[0] ?? null
 }
 
-// The event that a page of one brings.
-export function pickSeq(page: ToldEventsView): number | null {
-  return page.events[0]?.seq ?? null
+// The number of the event beside another one, within the log; null: it is the last one, which is shown as live.
+export function findNextNumber(number: number, direction: -1 | 1, events: number): number | null {
+  const next = Math.max(1, number + direction)
+  return next >= events ? null : next
 }

@@ -3,6 +3,12 @@ import type { PageView } from '../api/types'
 import { useResting } from '../parts/useResting'
 import type { ExecutionSearch, Selection } from './cursor'
 
+// An event: its place in the log, and its number in the execution if that is known.
+export interface EventPlace {
+  seq: number
+  number?: number
+}
+
 // What all parts of the execution page are given.
 export interface PageState {
   id: string
@@ -15,6 +21,8 @@ export interface PageState {
   // The address as it is now, for keys that are pressed faster than states come.
   readSearch: () => ExecutionSearch
   selection: Selection
+  // Shows an event of the log, with another change of the address.
+  showEvent: (event: EventPlace | null, change?: Partial<ExecutionSearch>) => void
   // Changes the address. `replace`: the step before is not kept in the history.
   go: (change: Partial<ExecutionSearch>, replace?: boolean) => void
 }

@@ -140,7 +140,7 @@ export function chooseFailure(failure: PageFailureView, kinds: readonly FailureK
   return { kind: chosen, code: kind.code, step: kind.step, ...kind.first }
 }
 
-function findOwnKind(failure: PageFailureView, kinds: readonly FailureKindView[]): number {
+export function findOwnKind(failure: PageFailureView, kinds: readonly FailureKindView[]): number {
   const isSame = (kind: FailureKindView) => kind.step === failure.step && kind.code === failure.code
   const exact = kinds.findIndex((kind) => isSame(kind) && kind.first.item === failure.item)
   return exact === -1 ? kinds.findIndex(isSame) : exact
@@ -149,7 +149,7 @@ function findOwnKind(failure: PageFailureView, kinds: readonly FailureKindView[]
 const LANE_PX = 28
 const LANES_ABOVE_PX = 72
 const MIN_TIMELINE_PX = 132
-const MAX_TIMELINE_PX = 268
+const MAX_TIMELINE_PX = 184
 
 // Room for the lanes of the steps that began, within bounds: the graph needs the rest.
 export function chooseTimelineHeight(view: PageView): number {

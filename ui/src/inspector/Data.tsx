@@ -6,6 +6,7 @@ import type { ResultReferenceView, ShownDataView, ShownOutputView } from '../api
 import { Problem } from '../parts/Problem'
 import { Status } from '../parts/Status'
 import { Value } from '../parts/Value'
+import { isEmptySide } from './dataSides'
 import styles from './Inspector.module.css'
 
 interface DataProps {
@@ -22,14 +23,16 @@ export function Data({ id, step, run, item, preview }: DataProps) {
   if (error) return <Problem error={error} again={() => void refetch()} />
   if (data === undefined) return null
   const { input, output } = data
+  const hasInput = !isEmptySide(input)
   return (
     <div className={styles.body}>
       <div className={styles.sides}>
-        <Side name="input" side={input} preview={preview} />
+        {hasInput && <Side name="input" side={input} preview={preview} />}
         <Side name="output" side={output} preview={preview}>
           {output.status !== null && <Ending output={output} />}
         </Side>
       </div>
+      {!hasInput && <p className={styles.faint}>It was given no input.</p>}
     </div>
   )
 }
@@ -43,7 +46,7 @@ interface SideProps {
 
 function Side({ name, side, preview, children }: SideProps) {
   const { reference, value, cut } = side
-  const isEmpty = reference === null && value == null
+  const isEmpty = isEmptySide(side)
   return (
     <section className={styles.side} aria-label={name}>
       <h3>{name}</h3>

@@ -17,7 +17,8 @@ export function PlaybookText({ hash, line }: { hash: string; line: number | null
 
 function NumberedText({ text, line }: { text: string; line: number | null }) {
   const mark = useRef<HTMLDivElement>(null)
-  useEffect(() => mark.current?.scrollIntoView({ block: 'center' }), [line])
+  // Newer browsers return a promise, which React would take for a cleanup.
+  useEffect(() => void mark.current?.scrollIntoView({ block: 'center' }), [line])
   const count = text.split('\n').length
   const numbers = Array.from({ length: count }, (_, index) => index + 1).join('\n')
   return (

@@ -81,7 +81,8 @@ function WaitingLink() {
   const text = formatCount(count, count >= MAX_WAITING_ROWS)
   return (
     <Link to="/executions" search={{ status: 'waiting' }} className={styles.waits}>
-      {text} {count === 1 ? 'waits' : 'wait'} for you
+      {text} {count === 1 ? 'waits' : 'wait'}
+      <span className={styles.forYou}> for you</span>
     </Link>
   )
 }

@@ -3,6 +3,7 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import type { Cause } from '../api/messages'
 import { askExplanation } from '../api/queries'
+import type { ExplanationView } from '../api/types'
 import { LinkButton } from '../parts/Button'
 import { formatCount, formatDate, formatNoun, shortenId } from '../parts/format'
 import { Age } from '../parts/Moment'
@@ -23,13 +24,17 @@ interface WhyProps {
   onStep: (step: string) => void
 }
 
-type Links = Pick<WhyProps, 'onEvent' | 'onLine' | 'onStep'>
+interface Links extends Pick<WhyProps, 'onEvent' | 'onLine' | 'onStep'> {
+  // The numbers of the events, by their place in the log.
+  numbers: ReadonlyMap<number, number>
+}
 
 // Why the step ran, did not run, or waits: the most direct cause first.
-export function Why({ id, step, at, run, ...links }: WhyProps) {
+export function Why({ id, step, at, run, ...actions }: WhyProps) {
   const { data, error } = useQuery(askExplanation(id, step, at, run))
   if (error) return <Problem error={error} />
   if (data === undefined) return null
+  const links = { ...actions, numbers: readNumbers(data) }
   const untried = listUntried(data.causes)
   const told = untried.length > 1 ? data.causes.filter((cause) => !isUntried(cause)) : data.causes
   const causes = told.slice(0, MAX_CAUSES)
@@ -63,9 +68,19 @@ function listUntried(causes: readonly Cause[]): string[] {
   return [...new Set(steps)]
 }
 
+function readNumbers({ causes, numbers }: ExplanationView): ReadonlyMap<number, number> {
+  const known = new Map<number, number>()
+  causes.forEach((cause, index) => {
+    const number = numbers[index]
+    if ('seq' in cause && cause.seq != null && number != null) known.set(cause.seq, number)
+  })
+  return known
+}
+
 function EventLink({ seq, links }: { seq: number | null; links: Links }) {
   if (seq === null) return null
-  return <LinkButton onClick={() => links.onEvent(seq)}>event</LinkButton>
+  const number = links.numbers.get(seq)
+  return <LinkButton onClick={() => links.onEvent(seq)}>event{number === undefined ? '' : ` ${formatCount(number)}`}</LinkButton>
 }
 
 function LineLink({ line, links }: { line: number | null; links: Links }) {

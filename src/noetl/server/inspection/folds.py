@@ -91,6 +91,21 @@ class ExecutionFolds:
             )
         return fold
 
+    async def read_at_number(self, execution_id: ExecutionId, number: int) -> ExecutionFold:
+        """The fold up to the event with this ordinal within the execution, for the caller alone.
+
+        Raises `InvalidInput` if the execution has fewer events.
+        """
+        shape = compute_fold_shape()
+        position = await self._snapshots.find_position_by_number(execution_id, shape, number)
+        fold = make_empty_fold(execution_id)
+        if position is not None:
+            fold = await self._read_base(execution_id, position.seq)
+        await self._fold_new(execution_id, fold, number - fold.state.events)
+        if fold.state.events < number:
+            raise _make_number_error(execution_id, number, fold.state.events)
+        return fold
+
     async def read_at_moment(self, execution_id: ExecutionId, moment: Micros) -> ExecutionFold:
         """The fold up to the last event that happened at this moment or before it."""
         shape = compute_fold_shape()

@@ -30,6 +30,17 @@ class PlaybookLines:
             self._cached.put((tenant, content), lines)
         return lines
 
-    async def find_line(self, tenant: Tenant, content: str, step: str | None) -> int | None:
+    async def find_line(
+        self,
+        tenant: Tenant,
+        content: str,
+        step: str | None,
+        task: str | None = None,
+        code_line: int | None = None,
+    ) -> int | None:
+        """The line of the code that failed, if it is known; else that of its step."""
         lines = (await self.get_lines(tenant, content)).get(step or "")
-        return None if lines is None else lines.line
+        if lines is None:
+            return None
+        found = None if code_line is None else lines.find_code_line(task, code_line)
+        return found or lines.line

@@ -55,13 +55,19 @@ class PageReader:
         return fold, facts
 
     async def read_fold(
-        self, execution_id: ExecutionId, at: int | None = None, moment: Micros | None = None
+        self,
+        execution_id: ExecutionId,
+        at: int | None = None,
+        moment: Micros | None = None,
+        number: int | None = None,
     ) -> ExecutionFold:
-        """The fold as of an event, as of a moment, or of all events."""
-        if at is not None and moment is not None:
-            raise InvalidInput("at and moment name two events", hint="give one of them")
+        """The fold as of an event (its `seq` or its number), as of a moment, or of all events."""
+        if [at, moment, number].count(None) < 2:
+            raise InvalidInput("at, number and moment name several events", hint="give one of them")
         if at is not None:
             return await self._folds.read_at(execution_id, at)
+        if number is not None:
+            return await self._folds.read_at_number(execution_id, number)
         if moment is not None:
             return await self._folds.read_at_moment(execution_id, moment)
         fold = await self._folds.read_newest(execution_id)
@@ -140,7 +146,7 @@ class PageReader:
     async def _find_cause(
         self, tenant: Tenant, state: Execution
     ) -> tuple[CauseView | None, int | None]:
-        """The first causal failure, and the line of its step in its playbook."""
+        """The first causal failure, and its line in its playbook: of the code, or of the step."""
         playbooks = {state.execution_id: state.playbook}
 
         async def read_child(execution_id: ExecutionId) -> Execution | None:
@@ -154,4 +160,8 @@ class PageReader:
         if cause is None:
             return None, None
         playbook = playbooks.get(ExecutionId(cause.execution_id), "")
-        return cause, await self._lines.find_line(tenant, playbook, cause.step)
+        line = cause.detail.get("line")
+        code_line = line if isinstance(line, int) else None
+        return cause, await self._lines.find_line(
+            tenant, playbook, cause.step, cause.task, code_line
+        )

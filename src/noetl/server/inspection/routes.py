@@ -74,11 +74,19 @@ async def view_execution(
             f"instead of `at`: as of the last event until then; {MOMENT}", max_length=100
         ),
     ] = None,
+    number: Annotated[
+        int | None,
+        QueryParameter(
+            "instead of `at`: as of the event with this number; the first one has number 1",
+            ge=1,
+            le=LAST_SEQ,
+        ),
+    ] = None,
 ) -> PageView:
     """An execution as its page shows it, as of now or as of any of its events. At most 64 KB; what
     is left out is said."""
     return await has.inspection.get_page(
-        who, ExecutionId(execution_id), at, _parse_moment("moment", moment, now)
+        who, ExecutionId(execution_id), at, _parse_moment("moment", moment, now), number
     )
 
 

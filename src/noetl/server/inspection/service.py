@@ -67,11 +67,12 @@ class InspectionService:
         execution_id: ExecutionId,
         at: int | None = None,
         moment: Micros | None = None,
+        number: int | None = None,
     ) -> PageView:
-        """The page as of the event `at`, as of a moment, or as of now."""
+        """The page as of the event `at`, of the event with a number, as of a moment, or as of now."""
         await self._access.check_tenant(identity, execution_id)
-        fold = await self._reader.read_fold(execution_id, at, moment)
-        is_live = at is None and moment is None
+        fold = await self._reader.read_fold(execution_id, at, moment, number)
+        is_live = at is None and moment is None and number is None
         facts = await self._reader.read_facts(identity.tenant, fold, is_live=is_live)
         return make_page(fold, facts)
 

@@ -125,7 +125,12 @@ class PageFailureView(CauseView, frozen=True, kw_only=True):
 
     run: int | None
     seq: Annotated[int | None, describe("the event, if it is one of this execution")]
-    line: Annotated[int | None, describe("of the step in the playbook's text")]
+    line: Annotated[
+        int | None,
+        describe(
+            "in the playbook's text: of the code that failed if it is known, else of the step"
+        ),
+    ]
 
 
 class ResultReferenceView(View, frozen=True):

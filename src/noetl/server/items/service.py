@@ -175,6 +175,16 @@ class ItemService:
         )
 
     @needs(Permission.READ)
+    async def find_item_part(
+        self, identity: Identity, execution_id: ExecutionId, step: str, item: int
+    ) -> RefId:
+        """The payload that has the result of an item. Raises `NotFound`."""
+        loaded = await self._load(identity, execution_id)
+        run = await self._find_run(identity, loaded, step, None)
+        found = await self._find_item(identity, run, item)
+        return found.part.reference.ref_id
+
+    @needs(Permission.READ)
     async def preview_reference(
         self,
         identity: Identity,
@@ -281,16 +291,7 @@ class ItemService:
         index: int,
     ) -> StepDataView:
         read_rows = self._make_row_reader(identity)
-        found = None
-        if run.manifest is not None and run.stats is not None:
-            manifests = TenantManifests(self._log, identity.tenant)
-            found = await find_item_row(manifests, read_rows, run.manifest, index)
-        if found is None:
-            raise NotFound(
-                f"item {index} of step {run.step!r} has no result",
-                hint=f"it has not run, or its command failed as a whole; run {run.run} of the step has "
-                f"{0 if run.stats is None else run.stats.total} items",
-            )
+        found = await self._find_item(identity, run, index)
         tenant = identity.tenant
         (view,) = await self._make_item_views(tenant, loaded, run, read_rows, [found])
         error = found.row.get("error")
@@ -301,6 +302,20 @@ class ItemService:
             input=ShownDataView(view.item, None, _is_cut(view.item)),
             output=ShownOutputView(view.value, None, _is_cut(view.value), view.status, error),
         )
+
+    async def _find_item(self, identity: Identity, run: StepRun, index: int) -> FoundRow:
+        found = None
+        if run.manifest is not None and run.stats is not None:
+            manifests = TenantManifests(self._log, identity.tenant)
+            read_rows = self._make_row_reader(identity)
+            found = await find_item_row(manifests, read_rows, run.manifest, index)
+        if found is None:
+            raise NotFound(
+                f"item {index} of step {run.step!r} has no result",
+                hint=f"it has not run, or its command failed as a whole; run {run.run} of the step has "
+                f"{0 if run.stats is None else run.stats.total} items",
+            )
+        return found
 
     # -- helpers of data --
 

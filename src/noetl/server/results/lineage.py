@@ -36,13 +36,14 @@ class LineageService:
         depth: int = DEFAULT_TRACE_DEPTH,
         after: str | None = None,
         limit: int = DEFAULT_TRACE_NODES,
+        part: RefId | None = None,
     ) -> TraceView:
         """A page of the sources of the step's result, nearest first.
 
-        The roots are the result itself, or the parts of a loop's result.
+        The roots are the result itself, or the parts of a loop's result; `part` limits them to one.
         """
         envelope = await self._executions.get_result(identity, execution_id, step)
-        roots = await self._find_roots(identity, envelope)
+        roots = (part,) if part is not None else await self._find_roots(identity, envelope)
         found = await self._lineage.trace_references(
             identity.tenant, list(roots), depth, _parse_cursor(after), limit + 1
         )

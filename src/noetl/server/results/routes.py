@@ -55,9 +55,17 @@ async def trace_result(
     limit: Annotated[
         int, QueryParameter("how many nodes at most", ge=1, le=500)
     ] = DEFAULT_TRACE_NODES,
+    item: Annotated[
+        int | None,
+        QueryParameter(
+            "of a loop: only the part of its result that has this item", ge=0, le=1 << 62
+        ),
+    ] = None,
 ) -> TraceView:
     """The sources of the step's result and their sources, across executions, nearest first."""
-    return await has.lineage.trace(who, ExecutionId(execution_id), step, depth, after, limit)
+    execution = ExecutionId(execution_id)
+    part = None if item is None else await has.items.find_item_part(who, execution, step, item)
+    return await has.lineage.trace(who, execution, step, depth, after, limit, part)
 
 
 @routes.get("/api/executions/{execution_id}/result/{step}")
