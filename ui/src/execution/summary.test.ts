@@ -94,7 +94,7 @@ test('the timeline has room for its lanes, within bounds', () => {
   const make = (count: number) => ({ steps: Object.fromEntries(Array.from({ length: count }, (_, i) => [String(i), {}])) }) as unknown as PageView
   expect(chooseTimelineHeight(make(1))).toBe(132)
   expect(chooseTimelineHeight(make(4))).toBe(184)
-  expect(chooseTimelineHeight(make(100))).toBe(184)
+  expect(chooseTimelineHeight(make(100))).toBe(212)
 })
 
 test('the command shows what the page shows', () => {

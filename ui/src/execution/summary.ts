@@ -149,7 +149,7 @@ export function findOwnKind(failure: PageFailureView, kinds: readonly FailureKin
 const LANE_PX = 28
 const LANES_ABOVE_PX = 72
 const MIN_TIMELINE_PX = 132
-const MAX_TIMELINE_PX = 184
+const MAX_TIMELINE_PX = 212
 
 // Room for the lanes of the steps that began, within bounds: the graph needs the rest.
 export function chooseTimelineHeight(view: PageView): number {
