@@ -33,6 +33,7 @@ from noetl.model.commands import Journal
 from noetl.model.decisions import Send
 from noetl.model.errors import NoetlError
 from noetl.model.exchange import ExchangeRequest
+from noetl.model.ids import Tenant
 from noetl.pipeline.output.result_writer import ResultWriter
 from noetl.pipeline.task import policy
 from noetl.results.tiers.memory import ResultsMemory
@@ -247,12 +248,12 @@ def no_attempt_token() -> list[Change]:
     async def append(self: LogMemory, batch: Any) -> Any:
         return drive(original_append(self, parts(batch, lambda part: replace(part, taken=()))))
 
-    async def accept(self: InboxMemory, report: m.Report) -> bool:
+    async def accept(self: InboxMemory, tenant: Tenant, report: m.Report) -> bool:
         row = self._db.commands.get(report.command_id)
         if row is None:
             return False
         held = row.status == "leased"
-        answer: bool = drive(original_accept(self, replace(report, attempt=row.attempt)))
+        answer: bool = drive(original_accept(self, tenant, replace(report, attempt=row.attempt)))
         return answer or held
 
     def report(state: Any, given: m.Report, at: int) -> Any:
@@ -272,8 +273,8 @@ def no_attempt_token() -> list[Change]:
 def ack_before_append() -> list[Change]:
     """A report is acknowledged when it arrives."""
 
-    def report(self: Dispatcher, given: m.Report) -> "asyncio.Future[Any]":
-        self._submit_message(given.execution_id, given)
+    def report(self: Dispatcher, tenant: Tenant, given: m.Report) -> "asyncio.Future[Any]":
+        self._submit_message(given.execution_id, given, tenant=tenant)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer.set_result("ok")
         return answer
@@ -299,12 +300,12 @@ def accept_in_two_steps() -> list[Change]:
     """A server that is not the owner finishes the command's row and posts the report afterwards, if it lives that long."""
     original = InboxMemory.accept_report
 
-    async def accept(self: InboxMemory, report: m.Report) -> bool:
+    async def accept(self: InboxMemory, tenant: Tenant, report: m.Report) -> bool:
         row = self._db.commands.get(report.command_id)
         if row is not None and row.status == "leased" and row.attempt == report.attempt:
             self._db.end_lease(row, "reported")
             return True
-        return bool(drive(original(self, report)))
+        return bool(drive(original(self, tenant, report)))
 
     return [(InboxMemory, "accept_report", accept)]
 
@@ -380,12 +381,14 @@ def renewed_by_anyone() -> list[Change]:
     """A lease is renewed for every worker and every attempt."""
     original = QueueMemory.renew_leases
 
-    async def renew(self: QueueMemory, worker: str, held: Any, lease: int, progress: Any) -> Any:
+    async def renew(
+        self: QueueMemory, tenant: Tenant, worker: str, held: Any, lease: int, progress: Any
+    ) -> Any:
         for each in held:
             row = self._db.leased.get(each.command_id)
             if row is not None:
                 row.lease_until = self._db.clock.now() + lease
-        return replace(drive(original(self, worker, held, lease, progress)), lost=())
+        return replace(drive(original(self, tenant, worker, held, lease, progress)), lost=())
 
     return [(QueueMemory, "renew_leases", renew)]
 

@@ -147,7 +147,7 @@ class Oracle:
             elif what == "projections.write_projections":
                 self._check_projected(args[0], result)
             elif what == "queue.renew_leases":
-                self._check_renewed(args[1], result)
+                self._check_renewed(args[2], result)
             elif what == "leases.claim":
                 self._taken_over(result)
         except Violation as violation:

@@ -250,6 +250,7 @@ class Both:
                 await self.each(
                     "queue",
                     "claim_commands",
+                    DEFAULT_TENANT,
                     self.one(*WORKERS),
                     self.one(("cpu",), ("cpu", "gpu")),
                     2,
@@ -257,7 +258,9 @@ class Both:
                 )
             case 1:
                 held = (LeaseKey(mine, 1), LeaseKey(self.some_command(), 1))
-                await self.each("queue", "renew_leases", self.one(*WORKERS), held, LEASE)
+                await self.each(
+                    "queue", "renew_leases", DEFAULT_TENANT, self.one(*WORKERS), held, LEASE
+                )
             case 2:
                 await self.each("queue", "expire_leases", 10_000)
             case 3:
@@ -268,7 +271,9 @@ class Both:
                 event = self.one(make_completed, journal)(
                     mine, self.one(1, status[1] if status else 1)
                 )
-                await self.each("inbox", "accept_report", report(execution_id, event))
+                await self.each(
+                    "inbox", "accept_report", DEFAULT_TENANT, report(execution_id, event)
+                )
             case 6:
                 await self.pass_time()
             case 7:
@@ -304,7 +309,7 @@ class Both:
             await self.each("queue", "find_status", each)
         for each in (*EXECUTIONS, *CHILDREN):
             await self.each("log", "read_pinned", each)
-            await self.each("log", "read_manifest", f"m{each}")
+            await self.each("log", "read_manifest", DEFAULT_TENANT, f"m{each}")
             await self.each("log", "read_last_seq", each)
         for worker in WORKERS:
             leased = [
