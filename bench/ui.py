@@ -265,7 +265,7 @@ async def measure_page(long: LongExecution, reads: int) -> dict[str, dict[str, f
     figures["view"] = await measure_reads(lambda: service.get_page(who, id_), reads)
 
     def read_at() -> Awaitable[Any]:
-        return service.get_page(who, id_, chance.randint(1, long.last_seq))
+        return service.get_page(who, id_, number=chance.randint(1, long.events))
 
     figures["view, at any event"] = await measure_reads(read_at, reads)
 

@@ -93,12 +93,12 @@ NOTE_INTERACTIVE = """
 """
 # Moves the time cursor by the address, and waits for the frame in which the header says so.
 SHOW_STATE = """
-seq => new Promise(resolve => {
+number => new Promise(resolve => {
   const read = () => document.querySelector('header [role=status]')?.innerText
   const before = read()
   const begun = performance.now()
   const url = new URL(location.href)
-  url.searchParams.set('at', seq)
+  url.searchParams.set('at', number)
   history.replaceState(history.state, '', url)
   const look = () => {
     const shown = read()
@@ -276,8 +276,7 @@ def measure_states(browser: Any, server: LargeExecutions, execution: str) -> dic
     page.set_default_timeout(ANSWER_LIMIT_MS)
     page.goto(f"/executions/{execution}")
     page.wait_for_load_state("networkidle")
-    first = view["last_seq"] - view["events"] + 1
-    places = [chance.randint(first, view["last_seq"] - 1) for _ in range(2 * STATES)]
+    places = [chance.randint(1, view["events"] - 1) for _ in range(2 * STATES)]
     taken = []
     for place in places[:STATES]:
         page.wait_for_timeout(LOOK_MS)
