@@ -113,7 +113,7 @@ def test_the_failure_its_log_lines_and_why(tab: WatchedTab, execution: str) -> N
 def test_notes_of_the_graph(tab: WatchedTab, execution: str) -> None:
     """A condition is drawn on its arc, and shown whole beside the pointer."""
     tab.page.goto(f"/executions/{execution}?step=show")
-    label = tab.page.get_by_text(re.compile("workload.text ==")).first
+    label = tab.page.locator("svg text", has_text=re.compile("workload.text ==")).first
     label.locator("xpath=preceding-sibling::*[1]").hover()  # its box
     tab.page.get_by_text("<script>alert(9)</script>").first.wait_for()
     assert_text_only(tab, tab.page.locator("main"))
