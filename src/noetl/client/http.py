@@ -536,7 +536,10 @@ class HttpClient:
         return answer
 
     async def _post_json(
-        self, path: str, body: Row | None = None, headers: dict[str, str] | None = None
+        self,
+        path: str,
+        body: Row | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Row:
         payload = None if body is None else _drop_none(**body)
         response = await self._send_request("POST", path, json=payload, headers=headers)

@@ -132,7 +132,8 @@ def narrow_retry(retried: Execution, only: RetryChoice | None) -> Execution:
     for step, indexes in only.items.items():
         record = steps[step]
         assert record.loop is not None, "the request was checked"
-        steps[step] = replace(record, loop=replace(record.loop, only=tuple(sorted(set(indexes)))))
+        chosen = tuple(sorted(set(indexes)))
+        steps[step] = replace(record, loop=replace(record.loop, only=chosen))
     if retried.status == "completed":
         for step in find_loops_with_failed_items(retried):
             if step not in only.loops:

@@ -174,4 +174,6 @@ async def test_the_session_names_the_caller() -> None:
     async with run_api_server() as here:
         session = await here.get("/api/session")
         assert session.pop("version")
+        permissions = ["read", "operate", "write", "administer", "work"]
+        assert session.pop("permissions") == permissions
         assert session == {"name": "local", "tenant": 1, "roles": ["admin", "worker"]}

@@ -342,7 +342,9 @@ async def test_items_and_payloads_of_another_tenant_are_not_found() -> None:
         async def is_over() -> bool:
             return await has_ended(log, other)
 
-        await wait_until(is_over)
+        token = await here.make_foreign_token("worker")
+        async with run_worker(here, "w2", token=token):
+            await wait_until(is_over)
         states = here.node.server.states
         loaded = await states.read(other)
         assert loaded is not None

@@ -17,7 +17,12 @@ class QueueMemory:
         self._db = database
 
     async def claim_commands(
-        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self,
+        tenant: Tenant,
+        worker: str,
+        pools: tuple[str, ...],
+        limit: int,
+        lease: Micros,
     ) -> list[Command]:
         rows: list[CommandRow] = []
         leased = self._list_leased_rows(worker, tenant)

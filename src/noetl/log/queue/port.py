@@ -69,7 +69,12 @@ class Renewal(Struct, frozen=True):
 
 class CommandQueue(Protocol):
     async def claim_commands(
-        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self,
+        tenant: Tenant,
+        worker: str,
+        pools: tuple[str, ...],
+        limit: int,
+        lease: Micros,
     ) -> list[Command]:
         """Lease commands of the tenant by priority, then in order of issue.
 

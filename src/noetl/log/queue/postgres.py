@@ -31,7 +31,12 @@ class QueuePostgres:
         self._runs = 0
 
     async def claim_commands(
-        self, tenant: Tenant, worker: str, pools: tuple[str, ...], limit: int, lease: Micros
+        self,
+        tenant: Tenant,
+        worker: str,
+        pools: tuple[str, ...],
+        limit: int,
+        lease: Micros,
     ) -> list[Command]:
         rows = await self._main.write(
             _SQL["claim_commands"],

@@ -190,7 +190,10 @@ def _make_unknown_token(token: str) -> NotFound:
 
 
 def check_token_fields(
-    name: str, roles: tuple[str, ...], pools: tuple[str, ...] | None, lifetime_s: int | None
+    name: str,
+    roles: tuple[str, ...],
+    pools: tuple[str, ...] | None,
+    lifetime_s: int | None,
 ) -> None:
     """Raise `InvalidInput` if no such token can be made."""
     if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():

@@ -536,7 +536,11 @@ def _describe_repeat(prepared: PreparedRepeat) -> dict[str, Any]:
 
 
 def _make_way_views(ways: Iterable[Way]) -> list[WayView]:
-    return [WayView(way.step, list(way.to), list(way.maybe), way.one, way.has_else) for way in ways]
+    views: list[WayView] = []
+    for way in ways:
+        view = WayView(way.step, list(way.to), list(way.maybe), way.one, way.has_else)
+        views.append(view)
+    return views
 
 
 def _diff_workloads(prepared: PreparedRepeat) -> dict[str, ChangeView]:

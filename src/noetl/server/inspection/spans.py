@@ -174,7 +174,13 @@ class SpanBuilder:
         if span is not None:
             self._reopen(span, attempt, event.at, None)
 
-    def _reopen(self, span: OpenSpan, attempt: int, at: Micros, waits_for: str | None) -> None:
+    def _reopen(
+        self,
+        span: OpenSpan,
+        attempt: int,
+        at: Micros,
+        waits_for: str | None,
+    ) -> None:
         self._open[span.command_id] = OpenSpan(
             command_id=span.command_id,
             step=span.step,

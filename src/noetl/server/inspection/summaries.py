@@ -16,7 +16,8 @@ MAX_SUMMARY_CHARS = 200
 _MICROS_PER_MS = 1_000
 
 
-RepeatedItems = Mapping[CommandId, tuple[int, int] | None]
+IndexBounds = tuple[int, int]  # the lowest and the highest
+RepeatedItems = Mapping[CommandId, IndexBounds | None]
 
 
 def summarize_event(event: e.Event, repeated: RepeatedItems = MappingProxyType({})) -> str:
@@ -69,9 +70,9 @@ def _name_indexes(event: e.Event, repeated: RepeatedItems) -> e.Event:
     return replace(event, indexes=repeated.get(event.command_id))
 
 
-def find_repeated_items(events: Iterable[e.Event]) -> dict[CommandId, tuple[int, int] | None]:
+def find_repeated_items(events: Iterable[e.Event]) -> dict[CommandId, IndexBounds | None]:
     """The commands that run failed items again, as far as these events tell."""
-    found: dict[CommandId, tuple[int, int] | None] = {}
+    found: dict[CommandId, IndexBounds | None] = {}
     for event in events:
         if isinstance(event, e.CommandIssued) and event.repeats:
             found.setdefault(event.command_id, event.indexes)
@@ -82,7 +83,7 @@ def find_repeated_items(events: Iterable[e.Event]) -> dict[CommandId, tuple[int,
     return found
 
 
-def join_indexes(left: tuple[int, int] | None, right: tuple[int, int]) -> tuple[int, int]:
+def join_indexes(left: IndexBounds | None, right: IndexBounds) -> IndexBounds:
     """The lowest and the highest index of both."""
     if left is None:
         return right

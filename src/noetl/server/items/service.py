@@ -416,7 +416,12 @@ class ItemService:
         raise NotFound(f"no payload has the id {ref_id}", hint="`reference` of a result has its id")
 
 
-def _make_filter(run: StepRun, status: ItemStatus, kind: int | None, q: str | None) -> Matches:
+def _make_filter(
+    run: StepRun,
+    status: ItemStatus,
+    kind: int | None,
+    q: str | None,
+) -> Matches:
     wanted = ROW_STATUSES.get(status)
     text = (q or "").strip().lower()
     of_kind = None
