@@ -144,10 +144,20 @@ async def test_tenants_have_names_and_quotas(world: PortWorld) -> None:
     assert await world.tenants.list_tenants() == [first, changed]
 
 
-async def test_usage_is_measured_by_tenant(world: PortWorld) -> None:
+# Bytes are summed up when they are asked for, or counted from the first quota for them on.
+BYTE_QUOTAS = pytest.mark.parametrize("quota", ["none", "before", "after"])
+COUNTED = TenantQuotas(None, None, 1 << 40)
+
+
+@BYTE_QUOTAS
+async def test_usage_is_measured_by_tenant(world: PortWorld, quota: str) -> None:
     here = await home(world)
+    if quota == "before":
+        await world.tenants.set_quotas(OURS, COUNTED)
     id_ = await here.begin()
     one = await here.store(id_)
+    if quota == "after":
+        await world.tenants.set_quotas(OURS, COUNTED)
     size = one.bytes or 0
     await here.one.issue(id_, "c9")
     unseen = execution(3)
@@ -164,10 +174,13 @@ async def test_usage_is_measured_by_tenant(world: PortWorld) -> None:
     assert (await world.usage.measure_usage(OURS, [])).bytes == 0
 
 
+@BYTE_QUOTAS
 async def test_bytes_of_a_report_that_another_server_accepts_are_counted_once(
-    world: PortWorld,
+    world: PortWorld, quota: str
 ) -> None:
     one, id_ = await owner(world), execution(0)
+    if quota == "before":
+        await world.tenants.set_quotas(OURS, COUNTED)
     await start(world, id_, OURS)
     await one.issue(id_, "c1")
     await world.queue.claim_commands(OURS, "w1", ("cpu",), 9, LEASE)
@@ -175,5 +188,7 @@ async def test_bytes_of_a_report_that_another_server_accepts_are_counted_once(
     ended = report(id_, make_completed(), refs=refs)
     for _ in range(2):
         assert await world.inbox.accept_report(OURS, ended)
+    if quota == "after":
+        await world.tenants.set_quotas(OURS, COUNTED)
     await one.write(id_, signal_like("a"), refs=refs)
     assert (await world.usage.measure_usage(OURS, [])).bytes == 7

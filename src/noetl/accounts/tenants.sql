@@ -17,6 +17,4 @@ select tenant, name, max_running, max_queued, max_bytes, (extract(epoch from cre
 from noetl.tenant order by tenant;
 
 -- name: set_quotas
-update noetl.tenant set max_running = :running::bigint, max_queued = :queued::bigint, max_bytes = :bytes::bigint
-where tenant = :tenant::int
-returning tenant, name, max_running, max_queued, max_bytes, (extract(epoch from created_at) * 1000000)::bigint;
+select noetl.set_quotas(:tenant::int, :running::bigint, :queued::bigint, :bytes::bigint);

@@ -29,14 +29,14 @@ class TenantsPostgres:
         return [_read_tenant(row) for row in await self._pool.read(_SQL["list_tenants"])]
 
     async def set_quotas(self, tenant: Tenant, quotas: TenantQuotas) -> StoredTenant | None:
-        rows = await self._pool.write(
+        await self._pool.write(
             _SQL["set_quotas"],
             tenant=tenant,
             running=quotas.running,
             queued=quotas.queued,
             bytes=quotas.bytes,
         )
-        return _read_first(rows)
+        return await self.find_tenant(tenant)
 
 
 def _read_first(rows: Sequence[Any]) -> StoredTenant | None:

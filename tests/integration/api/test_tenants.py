@@ -174,7 +174,7 @@ async def test_a_tenant_without_quotas_is_never_measured(monkeypatch: pytest.Mon
     async with run_api_server() as here:
         await here.register(NOOP)
 
-        async def measure_usage(*_: Any) -> Any:
+        async def measure_usage(*_: Any, **more: Any) -> Any:
             raise AssertionError("it was measured")
 
         monkeypatch.setattr(here.node.ports.stores.usage, "measure_usage", measure_usage)
@@ -190,9 +190,9 @@ async def test_usage_is_measured_once_for_many_starts(monkeypatch: pytest.Monkey
         measured: list[Any] = []
         measure = here.node.ports.stores.usage.measure_usage
 
-        async def measure_usage(*wanted: Any) -> Any:
+        async def measure_usage(*wanted: Any, **more: Any) -> Any:
             measured.append(wanted)
-            return await measure(*wanted)
+            return await measure(*wanted, **more)
 
         monkeypatch.setattr(here.node.ports.stores.usage, "measure_usage", measure_usage)
         await asyncio.gather(*[here.start() for _ in range(20)])

@@ -23,6 +23,8 @@ class UsageMemory:
         started: list[ExecutionId],
         most_running: int = NO_BOUND,
         most_queued: int = NO_BOUND,
+        *,
+        sums_bytes: bool = True,
     ) -> TenantUsage:
         rows = [_row.decode(data) for data in self._db.projections.values()]
         running = [row for row in rows if row.tenant == tenant and row.status in OPEN_STATUSES]

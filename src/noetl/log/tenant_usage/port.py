@@ -26,9 +26,13 @@ class UsageMeter(Protocol):
         started: list[ExecutionId],
         most_running: int = NO_BOUND,
         most_queued: int = NO_BOUND,
+        *,
+        sums_bytes: bool = True,
     ) -> TenantUsage:
         """The usage of a tenant now. Counting stops at `most_running` and `most_queued`.
 
-        `started` are executions that a server has accepted, and that may have no row yet.
+        `started` are executions that a server has accepted, and that may have no row yet. Without
+        `sums_bytes`, the bytes of a tenant that has no quota for them may be 0: to sum them up, all
+        references are read.
         """
         ...

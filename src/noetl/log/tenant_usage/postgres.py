@@ -21,6 +21,8 @@ class UsagePostgres:
         started: list[ExecutionId],
         most_running: int = NO_BOUND,
         most_queued: int = NO_BOUND,
+        *,
+        sums_bytes: bool = True,
     ) -> TenantUsage:
         (row,) = await self._background.read(
             _SQL["measure_usage"],
@@ -29,6 +31,7 @@ class UsagePostgres:
             started=[int(execution_id) for execution_id in started],
             most_running=most_running,
             most_queued=most_queued,
+            sums_bytes=sums_bytes,
         )
         unseen = tuple(map(to_execution_id, row["unseen"]))
         return TenantUsage(row["running"] + len(unseen), row["queued"], row["bytes"], unseen)

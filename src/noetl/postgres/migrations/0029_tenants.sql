@@ -107,17 +107,34 @@ begin
     where l.ref in (select s.ref_id from stored s);
 end $$;
 
--- The bytes of the results of each tenant that have not expired, in several rows so that writers do not wait for each other: an append
--- holds the rows of its shards, and writes only those (slot: the shard). A server that does not own an execution has rows of its own
--- connection (slots from 2000), and the one that judges has the slot 3000. Their sum counts; one row may be negative.
+-- The bytes of the results of each tenant with a quota for them that have not expired, in several rows so that writers do not wait for
+-- each other: an append holds the rows of its shards, and writes only those (slot: the shard). A server that does not own an execution
+-- has rows of its own connection (slots from 2000), and the one that judges, or sets the quota, has the slot 3000. Their sum counts; one
+-- row may be negative.
 create table noetl.tenant_bytes (
     tenant int not null,
     slot   int not null,
     bytes  bigint not null,
     primary key (tenant, slot)
 ) with (fillfactor = 20, autovacuum_vacuum_threshold = 1000);
-insert into noetl.tenant_bytes (tenant, slot, bytes)
-select r.tenant, 3000, sum(r.bytes) from noetl.result_ref r where r.expired_at is null and r.bytes is not null group by r.tenant;
+
+-- Whether the bytes of one of these tenants are counted. Whoever has asked holds a lock until its end, for which `set_quotas` waits.
+create function noetl.counts_bytes(tenants int[]) returns boolean language sql stable as $$
+    select exists (select from noetl.tenant t where t.max_bytes is not null and t.tenant = any (tenants))
+$$;
+
+-- Nobody writes references while the bytes are summed up for the first time.
+create function noetl.set_quotas(in_tenant int, running bigint, queued bigint, in_bytes bigint) returns void language plpgsql as $$
+begin
+    if in_bytes is not null and not noetl.counts_bytes(array[in_tenant]) then
+        lock table noetl.tenant in access exclusive mode;
+        delete from noetl.tenant_bytes b where b.tenant = in_tenant;
+        insert into noetl.tenant_bytes (tenant, slot, bytes)
+        select in_tenant, 3000, coalesce(sum(r.bytes), 0) from noetl.result_ref r
+        where r.tenant = in_tenant and r.expired_at is null;
+    end if;
+    update noetl.tenant t set max_running = running, max_queued = queued, max_bytes = in_bytes where t.tenant = in_tenant;
+end $$;
 
 -- A report of a worker of another tenant is stale, as for a command that is not there.
 drop function noetl.accept;
@@ -162,7 +179,8 @@ begin
             r (id, tier, uri, sha256, bytes, rows, format, parent, inputs, payload)
         on conflict do nothing returning bytes)
     insert into noetl.tenant_bytes as b (tenant, slot, bytes)
-    select held.tenant, 2000 + pg_backend_pid() % 64, sum(s.bytes) from stored s where s.bytes > 0 having count(*) > 0
+    select held.tenant, 2000 + pg_backend_pid() % 64, sum(s.bytes) from stored s
+    where s.bytes > 0 and noetl.counts_bytes(array[held.tenant]) having count(*) > 0
     on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes;
     insert into noetl.inbox (shard, execution_id, dedup_key, kind, command_id, body, at)
     values (held.shard, in_exec, report_key, 'report', in_command, in_body, now());
@@ -174,13 +192,14 @@ begin
     return true;
 end $$;
 
-select noetl.replace_in_function('append', $part$            where verdict[u.part] = 0 order by u.id, u.part)
-        insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id,
-                                      part_seq, inputs, payload, at)
-        select r.id, r.tenant, r.exec, r.tier, r.uri, r.sha256, r.bytes, r.rows, r.format, r.parent,
-               case when p_count[r.part] > 0 then last_seq[r.part] end, r.inputs::bigint[], r.payload, now() from r
-        where not exists (select from noetl.result_ref x where x.ref_id = r.id);$part$,
-    $part$            where verdict[u.part] = 0 order by u.id, u.part),
+select noetl.replace_in_function('append', $part$    if cardinality(r_part) > 0 then
+        with r as materialized ($part$,
+    $part$    if cardinality(r_part) > 0 and noetl.counts_bytes(p_tenant) then
+        with r as materialized (
+            select distinct on (u.id) u.*, p_exec[u.part] as exec, p_tenant[u.part] as tenant
+            from unnest(r_part, r_id, r_tier, r_uri, r_sha256, r_bytes, r_rows, r_format, r_parent, r_inputs, r_payload)
+                u (part, id, tier, uri, sha256, bytes, rows, format, parent, inputs, payload)
+            where verdict[u.part] = 0 order by u.id, u.part),
         stored as (
             insert into noetl.result_ref (ref_id, tenant, execution_id, tier, uri, sha256, bytes, rows, format, parent_ref_id,
                                           part_seq, inputs, payload, at)
@@ -190,12 +209,16 @@ select noetl.replace_in_function('append', $part$            where verdict[u.par
             returning ref_id)
         insert into noetl.tenant_bytes as b (tenant, slot, bytes)
         select r.tenant, p_shard[r.part], sum(r.bytes) from stored s join r on r.id = s.ref_id
-        where r.bytes > 0 group by r.tenant, p_shard[r.part] order by r.tenant, p_shard[r.part]
-        on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes;$part$);
+        where r.bytes > 0 and noetl.counts_bytes(array[r.tenant])
+        group by r.tenant, p_shard[r.part] order by r.tenant, p_shard[r.part]
+        on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes;
+    elsif cardinality(r_part) > 0 then
+        with r as materialized ($part$);
 
 select noetl.replace_in_function('judge', $part$from gone g where r.ref_id = g.ref_id returning r.ref_id)$part$,
     $part$from gone g where r.ref_id = g.ref_id returning r.ref_id, r.tenant, r.bytes),
     freed as (
         insert into noetl.tenant_bytes as b (tenant, slot, bytes)
-        select m.tenant, 3000, -sum(m.bytes) from marked m where m.bytes > 0 group by m.tenant
+        select m.tenant, 3000, -sum(m.bytes) from marked m
+        where m.bytes > 0 and noetl.counts_bytes(array[m.tenant]) group by m.tenant
         on conflict (tenant, slot) do update set bytes = b.bytes + excluded.bytes)$part$);

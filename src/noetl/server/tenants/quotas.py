@@ -139,6 +139,7 @@ class QuotaGuard:
                 asked,
                 NO_BOUND if quotas.running is None else quotas.running,
                 NO_BOUND if quotas.queued is None else quotas.queued,
+                sums_bytes=False,
             )
             seen = set(asked).difference(usage.unseen)
             metered.started = {
