@@ -194,7 +194,8 @@ end $$;
 
 select noetl.replace_in_function('append', $part$    if cardinality(r_part) > 0 then
         with r as materialized ($part$,
-    $part$    if cardinality(r_part) > 0 and noetl.counts_bytes(p_tenant) then
+    $part$    if cardinality(r_part) > 0 and exists (
+            select from noetl.tenant t where t.max_bytes is not null and t.tenant = any (p_tenant)) then
         with r as materialized (
             select distinct on (u.id) u.*, p_exec[u.part] as exec, p_tenant[u.part] as tenant
             from unnest(r_part, r_id, r_tier, r_uri, r_sha256, r_bytes, r_rows, r_format, r_parent, r_inputs, r_payload)
