@@ -287,6 +287,10 @@ class HttpTask(Task):
     body: Template = None
     form: Template = None
     follow_redirects: bool = True
+    trusted_origins: list[str] = Field(
+        default=[],
+        description="origins that get credential, headers and body too, when a redirect or a next page leads there",
+    )
     verify: bool | str = True
 
 

@@ -119,6 +119,8 @@ class Call(Struct, frozen=True):
     - `playbook` is the playbook that makes the call.
     - `hidden_url` returns the URL as the playbook writes it, if errors must not show the rendered
       URL because it contains a value of a payload.
+    - `first_url` is the URL that the task itself has, if this is the call of a page with another one.
+      Answers may have chosen that one, so it gets no credential if its origin is another.
     - `clean_cut` takes a text of a value that the tool has cut at its end, and removes the beginning
       of a secret there. Texts of failures need no call: they are cleaned at both ends.
     """
@@ -139,6 +141,7 @@ class Call(Struct, frozen=True):
     hidden_url: Callable[[], str | None] = hide_no_url
     playbook: PlaybookKey = NO_PLAYBOOK
     clean_cut: Callable[[str], str] = keep_cut_text
+    first_url: str | None = None
 
 
 class Success(Struct, frozen=True):

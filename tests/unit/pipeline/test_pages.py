@@ -174,3 +174,22 @@ def test_strategies() -> None:
         )
         assert bench.value(report.result)["data"] == expected
         assert bench.read_assigned(report) == {"ctx.all": expected}
+
+
+def test_a_page_knows_the_address_that_the_task_has_and_whom_it_trusts() -> None:
+    next_call = '{url: "{{ response.next }}", trusted_origins: ["{{ response.next }}"]}'
+    plan = plan_of(
+        "- step: s\n  tool: {kind: http, url: 'https://api.example/1', trusted_origins: ['https://b.example'], "
+        f"spec: {{paginate: {{when: '{{{{ response.next is not none }}}}', next_call: {next_call}}}}}}}\n"
+    )
+
+    def answer(call: Call) -> Any:
+        is_first = call.config["url"] == "https://api.example/1"
+        return Success({"next": "https://evil.example/2" if is_first else None})
+
+    http = Scripted(answer, kind="http", raw=frozenset())
+    Bench(more=[http]).run(plan)
+    first, second = http.calls
+    assert (first.first_url, second.first_url) == (None, "https://api.example/1")
+    assert second.config["url"] == "https://evil.example/2"
+    assert second.config["trusted_origins"] == ["https://b.example"]

@@ -77,6 +77,11 @@ class PreparedCall(Struct, frozen=True):
         last = {**self.call.config, "input": self.call.input}
         merged: dict[str, Any] = merge_deep(last, cursor)
         page_input = merged.pop("input")
+        first_url = None
+        if "url" in cursor:
+            first_url = str(self.call.config.get("url"))
+        if "trusted_origins" in cursor:  # the task says whom it trusts, not the answer
+            merged["trusted_origins"] = self.call.config.get("trusted_origins")
         identity = _with_page(self.call.identity, number)
         call = replace(
             self.call,
@@ -84,6 +89,7 @@ class PreparedCall(Struct, frozen=True):
             input=page_input,
             key=key,
             identity=identity,
+            first_url=first_url,
         )
         return replace(self, call=call)
 

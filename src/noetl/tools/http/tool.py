@@ -36,6 +36,16 @@ from noetl.tools.http.bodies import (
     read_limited_body,
 )
 from noetl.tools.http.demo import DEMO_SCHEME, DemoTransport
+from noetl.tools.http.origins import (
+    Origin,
+    get_origin,
+    has_body,
+    list_private_parts,
+    move_to_origin,
+    parse_trusted_origins,
+    remove_private_headers,
+    show_origin,
+)
 from noetl.tools.http.transport import TOKEN_EXTENSION, EgressTransport
 from noetl.tools.port import Call, Failed, Outcome, Success
 
@@ -67,21 +77,6 @@ TEXT_TYPES = (
     "application/yaml",
 )
 MAX_EXCERPT_CHARACTERS = 1_500  # characters of an error's body that travel with the error
-# The headers of a request that a redirect to another origin keeps. Cookies are chosen by their domain.
-HEADERS_FOR_OTHER_ORIGINS = frozenset(
-    (
-        "accept",
-        "accept-encoding",
-        "accept-language",
-        "connection",
-        "content-length",
-        "content-type",
-        "cookie",
-        "host",
-        "transfer-encoding",
-        "user-agent",
-    )
-)
 IDEMPOTENCY_KEY_METHODS = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 
@@ -126,9 +121,11 @@ class Http:
             client = self._get_client(call.config.get("verify", True))
             auth_headers = make_auth_headers(call.auth)
             request = _build_request(client, call, auth_headers)
+            trusted = _find_trusted_origins(call)
+            _check_page_origin(call, request.url, trusted)
             follow = bool(call.config.get("follow_redirects", True))
             response, body = await self._send_following(
-                client, request, auth_headers, follow=follow
+                client, request, auth_headers, trusted, follow=follow
             )
             return _make_http_outcome(call, response, body, time.monotonic() - began)
         except HttpProblem as problem:
@@ -168,12 +165,13 @@ class Http:
         client: httpx.AsyncClient,
         request: httpx.Request,
         auth_headers: dict[str, str],
+        trusted: frozenset[Origin],
         *,
         follow: bool,
     ) -> tuple[httpx.Response, bytearray]:
         """Send the request and read the body.
 
-        Redirects are followed here, because the credential must not go to another host.
+        Redirects are followed here, because credential and body go to trusted origins only.
         """
         if has_bearer_token(request, auth_headers):
             request.extensions[TOKEN_EXTENSION] = True
@@ -188,8 +186,8 @@ class Http:
                 await response.aclose()
             cookies.extract_cookies(response)
             cookies.set_cookie_header(next_request)
-            if _get_origin(next_request.url) != _get_origin(request.url):
-                _remove_private_parts(next_request)
+            if get_origin(next_request.url) != get_origin(request.url):
+                _change_origin(request, next_request, trusted, response.status_code)
             request = next_request
         message = f"more than {MAX_REDIRECTS} redirects"
         raise HttpProblem("HTTP_REDIRECTS", "redirect", message, status=response.status_code)
@@ -214,12 +212,58 @@ def has_bearer_token(request: httpx.Request, auth_headers: dict[str, str]) -> bo
     return token.startswith("Bearer ") and request.headers.get("Authorization") == token
 
 
-def _remove_private_parts(request: httpx.Request) -> None:
-    """Remove what another origin must not get: all headers of the author, which may have a secret."""
-    for name in list(request.headers):
-        if name not in HEADERS_FOR_OTHER_ORIGINS:
-            del request.headers[name]
-    request.extensions.pop(TOKEN_EXTENSION, None)
+def _find_trusted_origins(call: Call) -> frozenset[Origin]:
+    """The origins that may get everything of the call, beside that of its URL."""
+    try:
+        return parse_trusted_origins(call.config.get("trusted_origins"))
+    except ValueError as error:
+        raise HttpProblem("HTTP_REQUEST", "config", str(error)) from None
+
+
+def _check_page_origin(call: Call, url: httpx.URL, trusted: frozenset[Origin]) -> None:
+    """Refuse to send secrets to a next page, if an answer has moved it to another origin."""
+    if call.first_url is None:
+        return
+    first = httpx.URL(call.first_url)
+    if get_origin(url) == get_origin(first) or get_origin(url) in trusted:
+        return
+    private = list_private_parts(call.config, call.auth)
+    if not private:
+        return
+    parts = ", ".join(f"`{name}`" for name in private)
+    own = call.hidden_url() or show_origin(first)
+    message = (
+        f"the next page is at {show_origin(url)}, and the task is for {own}: its {parts} "
+        f"may hold a secret, and {_explain_trust(url)}"
+    )
+    raise HttpProblem("HTTP_ORIGIN", "config", message)
+
+
+def _change_origin(
+    request: httpx.Request,
+    next_request: httpx.Request,
+    trusted: frozenset[Origin],
+    status: int,
+) -> None:
+    """Make a redirected request fit for its new origin. Refuses to send a body to a stranger."""
+    if get_origin(next_request.url) in trusted:
+        move_to_origin(request, next_request)
+        return
+    if has_body(next_request):
+        message = (
+            f"{show_origin(request.url)} answers {status} and wants the body sent to "
+            f"{show_origin(next_request.url)}; it may hold a secret, and {_explain_trust(next_request.url)}"
+        )
+        raise HttpProblem("HTTP_ORIGIN", "redirect", message, status=status)
+    remove_private_headers(next_request)
+    next_request.extensions.pop(TOKEN_EXTENSION, None)
+
+
+def _explain_trust(url: httpx.URL) -> str:
+    return (
+        "goes to another origin only if the playbook names it: if you trust it, give the http task "
+        f"`trusted_origins: [{show_origin(url)}]`, or use that address as its `url`"
+    )
 
 
 # ---- the request ---------------------------------------------------------------------------------
@@ -336,10 +380,6 @@ def make_auth_headers(auth: Any) -> dict[str, str]:
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
     message = "auth has neither token, nor username and password, nor header and value, nor headers"
     raise HttpProblem("AUTH_INVALID", "config", message)
-
-
-def _get_origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
 
 
 # ---- the response --------------------------------------------------------------------------------
