@@ -588,6 +588,7 @@ OTHER_VARIABLES = (
     "NOETL_SECRETS_DIR",
     "NOETL_TEST_",
     "NOETL_VALUE_",
+    "NOETL_VAULT_",
 )
 
 

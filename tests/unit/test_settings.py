@@ -21,6 +21,7 @@ def test_every_setting_is_known_and_so_are_variables_of_other_uses() -> None:
         "NOETL_CREDENTIAL_PG",
         "NOETL_SECRET_KEY",
         "NOETL_SECRETS_DIR",
+        "NOETL_VAULT_ADDR",
         "NOETL_ENV_HOST",
         "PATH",
         "noetl_x",

@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
 def add(
     name: Name,
     kind: Annotated[
-        str,
+        str | None,
         typer.Option("--kind", metavar="K", help="postgres, bearer, basic, or generic: any fields"),
-    ],
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -54,6 +54,26 @@ def add(
             "--file", metavar="F", help="its fields, as JSON in a file; - is standard input"
         ),
     ] = None,
+    vault: Annotated[
+        str | None,
+        typer.Option("--vault", metavar="PATH", help="its value stays in Vault, at this path"),
+    ] = None,
+    mounted: Annotated[
+        str | None,
+        typer.Option(
+            "--mounted",
+            metavar="PATH",
+            help="its value stays in a file, or the files of a folder, below NOETL_SECRETS_DIR of the workers",
+        ),
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="F,…",
+            help="with --vault or --mounted: the fields it must have, as FIELD or FIELD=NAME_THERE",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a credential, encrypted. One of the same name is replaced; workers have the new one within ten seconds.
@@ -65,13 +85,31 @@ def add(
       basic      username, password
       generic    whatever playbooks ask for: {{ keychain.NAME.FIELD }}
 
+    With --vault or --mounted only the place is stored, and workers read the value there.
+
     \b
     Examples:
       noetl credential add warehouse --kind postgres --file warehouse.json
+      noetl credential add warehouse --vault secret/data/warehouse --fields host,user=username,password
       pass show api | jq -R '{token: .}' | noetl credential add api --kind bearer --file -
     """
-    fields = read_fields(data, file)
-    row = run_with_client(lambda client: client.add_credential(name, kind, fields))
+    if vault is None and mounted is None:
+        if kind is None or fields is not None:
+            raise InvalidInput(
+                "a credential needs --kind with --file, or --vault, or --mounted",
+                hint=f"noetl credential add {name} --kind bearer --file -",
+            )
+        values = read_fields(data, file)
+    else:
+        if kind or data or file or (vault and mounted):
+            raise InvalidInput(
+                "--vault and --mounted stand alone, or with --fields: the value is not stored",
+            )
+        kind = "file" if vault is None else "vault"
+        values = {"path": vault or mounted}
+        if fields is not None:
+            values["fields"] = parse_field_names(fields)
+    row = run_with_client(lambda client: client.add_credential(name, kind, values))
     change = "stored" if row["created"] else "replaced"
     sentence = f"credential {row['name']} ({row['kind']}) is {change}"
     say_row(row, sentence, as_json=as_json)
@@ -125,6 +163,17 @@ def delete(name: Name, as_json: AsJson = False) -> None:
     """Delete a credential. From then on, steps that ask for it fail."""
     row = run_with_client(lambda client: client.delete_credential(name))
     say_row(row, f"credential {row['name']} is deleted", as_json=as_json)
+
+
+def parse_field_names(text: str) -> dict[str, str]:
+    """`user=username,password`: the fields of a credential, each with its name in the secret."""
+    names: dict[str, str] = {}
+    for part in text.split(","):
+        field, _, its_name = part.strip().partition("=")
+        if not field:
+            raise InvalidInput("--fields has an empty name", hint="--fields user=username,password")
+        names[field] = its_name or field
+    return names
 
 
 def read_fields(data: str | None, file: Path | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tests.integration.api.api_server import (
     run_api_server_on_postgres,
     run_worker,
 )
+from tests.vault import run_vault
 
 CANARY = "canary-77d1a0c3"
 USES = """
@@ -125,6 +126,31 @@ async def test_a_run_uses_it_fails_with_it_and_leaves_no_trace_of_it(tmp_path: P
         page = await here.get(f"/api/executions/{execution_id}/events", limit=500)
         everything = json.dumps([seen, row, page]) + repr(vars(here.node.ports.stores.log))
         assert CANARY not in everything
+
+
+async def test_a_value_in_vault_is_used_and_never_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_vault() as vault:
+        vault.tokens["hvs.canary"] = {"ttl": 0, "renewable": False}
+        vault.secrets["secret/data/tokens"] = {"api": CANARY}
+        monkeypatch.setenv("NOETL_VAULT_ADDR", vault.address)
+        monkeypatch.setenv("NOETL_VAULT_TOKEN", "hvs.canary")
+        async with run_api_server(make_memory_ports(home=tmp_path)) as here, run_worker(here):
+            reference = {"path": "secret/data/tokens", "fields": {"token": "api"}}
+            assert (await add(here, "tokens", "vault", **reference)).status_code == 201
+            (listed,) = (await here.get("/api/credentials"))["credentials"]
+            assert listed["kind"] == "vault"
+            channel = here.open_channel()
+            assert CANARY not in str(await channel.read_credential("tokens"))
+            await channel.close()
+            await here.register(USES)
+            execution_id = await here.start("tests/uses")
+            row = await here.wait_for_end(execution_id)
+            assert "refused: ***" in row["failure"]["message"]
+            page = await here.get(f"/api/executions/{execution_id}/events", limit=500)
+            assert CANARY not in json.dumps([row, page]) + repr(vars(here.node.ports.stores.log))
+    assert "GET secret/data/tokens" in vault.asked
 
 
 async def test_a_credential_that_is_not_there_names_itself_the_step_and_the_remedy(

@@ -85,6 +85,18 @@ def test_credentials_without_a_server(noetl: NoetlCommand, tmp_path: Path) -> No
     assert (gone.code, gone.err.splitlines()[0]) == (2, "error: there is no credential 'tokens'")
 
 
+def test_a_mounted_secret_is_used_by_its_name(noetl: NoetlCommand, tmp_path: Path) -> None:
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "mounted" / "token").write_text("abcdefgh\n")
+    noetl = noetl.and_env(NOETL_SECRETS_DIR=str(tmp_path))
+    added = noetl("credential", "add", "tokens", "--mounted", "mounted", "--fields", "token")
+    assert (added.code, added.out) == (0, "credential tokens (file) is stored\n"), added.err
+    steps = "  - step: use\n    tool: {kind: python, code: 'result = len(t)', input: {t: '{{ keychain.api.token }}'}}\n"
+    file = write_playbook(tmp_path, "checks", steps)
+    file.write_text(file.read_text().replace("workflow:", KEYCHAIN))
+    assert noetl.json("run", file)["result"] == len("abcdefgh")
+
+
 def test_a_stored_database_is_used_by_its_name(noetl: NoetlCommand, tmp_path: Path) -> None:
     embedded = EmbeddedPostgres(noetl.home)
     try:
@@ -112,6 +124,9 @@ def test_what_cannot_be_stored_is_explained(noetl: NoetlCommand, tmp_path: Path)
         "did you mean token?": ("x", "--kind", "bearer", "--data", '{"tokn": "canary"}'),
         "did you mean bearer?": ("x", "--kind", "barer", "--data", '{"token": "canary"}'),
         "No such file": ("x", "--kind", "bearer", "--file", tmp_path / "none.json"),
+        "--kind with --file, or --vault, or --mounted": ("x",),
+        "stand alone": ("x", "--vault", "secret/data/x", "--data", '{"token": "canary"}'),
+        "--fields has an empty name": ("x", "--mounted", "x", "--fields", "a,,b"),
     }.items():
         done = noetl("credential", "add", *arguments)
         assert (done.code, done.out) == (2, ""), words

@@ -13,6 +13,7 @@ from noetl.catalog.port import SealedCredential
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import LOCAL_IDENTITY, WORKER_IDENTITY, Identity
 from noetl.model.ids import Tenant
+from noetl.model.secret_reference import SecretReference, find_reference
 from noetl.server.credentials.keys import KEY_FILE_NAME, KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
@@ -53,6 +54,31 @@ def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> N
             with pytest.raises(NotFound) as refused:
                 await gone
             assert "noetl credential add db" in (refused.value.hint or "")
+
+    asyncio.run(live())
+
+
+def test_a_credential_by_reference_has_a_place_and_no_value(tmp_path: Path) -> None:
+    async def live() -> None:
+        here = service(tmp_path)
+        await here.add(
+            LOCAL_IDENTITY, "db", "vault", {"path": "secret/data/db", "fields": {"user": "u"}}
+        )
+        reference = find_reference(await here.reveal(WORKER_IDENTITY, "db"))
+        assert reference == SecretReference("vault", "secret/data/db", {"user": "u"})
+        refused: list[tuple[str, dict[str, Any]]] = [
+            ("vault", {}),
+            ("vault", {"path": ""}),
+            ("file", {"path": 7}),
+            ("file", {"path": "db", "fields": ["user"]}),
+            ("file", {"path": "db", "fields": {"user": 7}}),
+            ("vault", {"path": "secret/data/db", "password": "canary"}),
+            ("generic", {"$secret_reference": {"provider": "file", "path": "x"}}),
+        ]
+        for kind, data in refused:
+            with pytest.raises(InvalidInput) as refusal:
+                await here.add(LOCAL_IDENTITY, "db", kind, data)
+            assert "canary" not in str(refusal.value)
 
     asyncio.run(live())
 

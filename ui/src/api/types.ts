@@ -202,7 +202,7 @@ export interface CreatedTokenView {
 
 export interface CredentialBody {
   name: string
-  /** postgres, bearer, basic, generic */
+  /** postgres, bearer, basic, generic, vault, file */
   kind: string
   /** its fields */
   data: Record<string, unknown>

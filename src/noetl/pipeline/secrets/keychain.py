@@ -23,6 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from noetl.model.errors import Failure, InvalidInput, NoetlError, NotFound, Unavailable
+from noetl.model.secret_reference import find_reference
 from noetl.pipeline.failures import TaskFailed
 from noetl.pipeline.secrets.redaction import Redactor
 from noetl.playbook import durations
@@ -289,6 +290,9 @@ class Keychain:
         fields = await self._credentials.get(name)
         if not isinstance(fields, dict):
             raise missing_credential(name)
+        reference = find_reference(fields)
+        if reference is not None:
+            fields = await self._managers.resolve_reference(reference)
         self.held.register_credential(name, fields)
         return fields
 

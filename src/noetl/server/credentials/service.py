@@ -12,6 +12,12 @@ from msgspec import Struct
 from noetl.catalog.port import SealedCredential, Vault
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity, Permission, needs
+from noetl.model.secret_reference import (
+    REFERENCE_FIELD,
+    REFERENCE_KINDS,
+    SecretReference,
+    wrap_reference,
+)
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
@@ -59,6 +65,13 @@ KINDS: Mapping[str, CredentialKind] = {
     "bearer": CredentialKind(needed_groups=(("token",),)),
     "basic": CredentialKind(needed_groups=(("username", "password"),)),
     "generic": CredentialKind(),
+    # Declared by reference: the value is in another place, and only workers read it there.
+    "vault": CredentialKind(
+        needed_groups=(("path",),), allowed_fields=frozenset(("path", "fields"))
+    ),
+    "file": CredentialKind(
+        needed_groups=(("path",),), allowed_fields=frozenset(("path", "fields"))
+    ),
 }
 
 
@@ -112,7 +125,10 @@ class CredentialService:
             raise self._make_unreadable_error(row, set(keys))
         if not has_version(row.data) and self._keys.requires_versions():
             raise self._make_old_format_error(row)
-        return _data.decode(unseal(key, _identify(identity, row), row.data))
+        fields = _data.decode(unseal(key, _identify(identity, row), row.data))
+        if row.kind in REFERENCE_KINDS:
+            return wrap_reference(SecretReference(row.kind, **fields))
+        return fields
 
     async def _find_row(self, identity: Identity, name: str) -> SealedCredential:
         row = await self._vault.find(identity.tenant, name)
@@ -223,6 +239,13 @@ def check_credential(name: str, kind: str, data: Mapping[str, Any]) -> None:
         raise InvalidInput(
             f"credential {name!r} has no fields", hint='a JSON object, for example {"token": "…"}'
         )
+    if kind in REFERENCE_KINDS:
+        _check_reference(name, data)
+    if REFERENCE_FIELD in data:
+        raise InvalidInput(
+            f"credential {name!r} has the field {REFERENCE_FIELD!r}, which is reserved",
+            hint=f"noetl credential add {name} --vault PATH, or --mounted PATH",
+        )
     for field in data:
         if fields.allowed_fields and field not in fields.allowed_fields:
             hint = (
@@ -234,6 +257,16 @@ def check_credential(name: str, kind: str, data: Mapping[str, Any]) -> None:
         raise InvalidInput(
             f"a {kind} credential needs {fields.needed_fields}, as text; this one has {', '.join(sorted(data))}",
             hint=_suggest_field(data, fields) or "kind generic takes any fields",
+        )
+
+
+def _check_reference(name: str, data: Mapping[str, Any]) -> None:
+    chosen = data.get("fields", {})
+    is_map = isinstance(chosen, dict) and all(_is_filled(value) for value in chosen.values())
+    if not is_map:
+        raise InvalidInput(
+            f"`fields` of credential {name!r} is not a map of names",
+            hint='the fields of the credential, each with its name in the secret: {"user": "username"}',
         )
 
 
