@@ -6,6 +6,7 @@ from typing import Any
 from noetl.engine.live_summary import summarise_live
 from noetl.engine.state import Execution, encode_execution
 from noetl.model.live_summary import AwaitedThing, LiveSummary
+from noetl.model.stored_text import replace_nul
 
 
 def summarise_execution(state: Execution) -> dict[str, Any]:
@@ -13,6 +14,8 @@ def summarise_execution(state: Execution) -> dict[str, Any]:
     error = state.quarantined or None
     if error is None and state.status == "failed" and state.failure is not None:
         error = f"{state.failure.code}: {state.failure.message}"
+    if error is not None:
+        error = replace_nul(error)
     parent = state.parent.execution_id if state.parent is not None else None
     live = summarise_live(state)
     return {
@@ -41,7 +44,7 @@ def summarise_broken(state: Execution, error: str) -> dict[str, Any]:
         "status": "quarantined",
         "started_at": state.started_at,
         "updated_at": state.last_at,
-        "error": error,
+        "error": replace_nul(error),
         "steps": len(state.steps),
         "recovered": state.recovered,
         "live": LiveSummary(AwaitedThing("quarantined")),

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from noetl.model.codec import encode
 from noetl.model.errors import Failure
 from noetl.model.secrets import strip_secrets
+from noetl.model.stored_text import replace_nul
 from noetl.template.errors import TemplateError
 
 MAX_MESSAGE_CHARS = 1_000  # characters
@@ -41,11 +42,11 @@ def failure_from_template_error(error: TemplateError, where: str) -> Failure:
 
 
 def limit_failure(failure: Failure, **facts: Any) -> Failure:
-    """The failure, small enough for an event and without keys of secrets.
+    """The failure, small enough for an event, without keys of secrets, with a message that can be stored.
 
     A tool may put anything into it.
     """
-    message = failure.message
+    message = replace_nul(failure.message)
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 1] + "…"
     try:

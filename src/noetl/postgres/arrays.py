@@ -8,6 +8,7 @@ in JSON and an `n` in Postgres.
 from collections.abc import Iterable, Sequence
 
 from noetl.model.codec import encode
+from noetl.model.stored_text import replace_nul
 
 
 def format_numbers(values: Sequence[int | None]) -> str:
@@ -38,7 +39,5 @@ def _quote_items(values: Iterable[str | None]) -> str:
 
 
 def _escape_text(value: str) -> str:
-    """Escape the text. Postgres cannot store the character zero, so the replacement character takes
-    its place.
-    """
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "\ufffd")
+    """Escape the text, which becomes one that Postgres can store."""
+    return replace_nul(value).replace("\\", "\\\\").replace('"', '\\"')

@@ -11,6 +11,7 @@ from noetl.engine.state import (
     ParkedCommand,
 )
 from noetl.engine.summary import summarise_broken, summarise_execution
+from noetl.model.errors import Failure
 from noetl.model.events import Collection
 from noetl.model.ids import ActivationId, CommandId, ExecutionId
 from noetl.model.live_summary import AwaitedThing, LiveSummary, LoopProgress
@@ -101,3 +102,13 @@ def test_an_ended_execution_waits_for_nothing() -> None:
         state = make_state(make_command(1, "signal", signal="go"), status=status)
         columns = summarise_execution(state)
         assert (columns["live"], columns["waiting"]) == (None, False)
+
+
+def test_the_error_of_a_row_can_be_stored() -> None:
+    """Also that of a log whose events have a NUL in them."""
+    failure = Failure(code="PYTHON_ERROR", message="a\0b")
+    failed = summarise_execution(make_state(status="failed", failure=failure))
+    assert failed["error"] == "PYTHON_ERROR: a\ufffdb"
+    quarantined = summarise_execution(make_state(quarantined="c\0d"))
+    assert quarantined["error"] == "c\ufffdd"
+    assert summarise_broken(make_state(), "e\0f")["error"] == "e\ufffdf"

@@ -14,6 +14,7 @@ from noetl.log.events.event_halves import join_encoded_event
 from noetl.log.events.port import RecordedEvent
 from noetl.model import codec
 from noetl.model.ids import ExecutionId
+from noetl.model.stored_text import replace_nul
 
 _NO_RESULT = Raw()
 
@@ -28,8 +29,8 @@ _packed = msgspec.json.Decoder(list[PackedEvent])
 
 
 def encode_key(key: str) -> str:
-    """The key as it stands in the array. Postgres cannot store the character zero."""
-    return codec.encode(key.replace("\0", "\ufffd")).decode()
+    """The key as it stands in the array."""
+    return codec.encode(replace_nul(key)).decode()
 
 
 def pack_events(events: Iterable[tuple[str, str, str | None]]) -> str:
