@@ -18,6 +18,9 @@ from noetl.accounts.tenants_postgres import TenantsPostgres
 from noetl.accounts.users import UserStore
 from noetl.accounts.users_memory import UsersMemory
 from noetl.accounts.users_postgres import UsersPostgres
+from noetl.audit.memory import AuditMemory
+from noetl.audit.port import AuditLog
+from noetl.audit.postgres import AuditPostgres
 from noetl.bus.memory import BusMemory
 from noetl.bus.port import Bus
 from noetl.bus.postgres import BusPostgres
@@ -92,6 +95,7 @@ class PortWorld:
     tokens: TokenStore
     tenants: TenantStore
     users: UserStore
+    audit: AuditLog
     clock: ManualClock
 
     async def pass_time(self, micros: int) -> None:
@@ -119,6 +123,7 @@ async def memory() -> AsyncIterator[PortWorld]:
         tenants=TenantsMemory(clock),
         tokens=TokensMemory(clock, users),
         users=users,
+        audit=AuditMemory(clock),
         clock=clock,
     )
 
@@ -185,6 +190,7 @@ async def postgres() -> AsyncIterator[PortWorld]:
                 tokens=TokensPostgres(database),
                 tenants=TenantsPostgres(database),
                 users=UsersPostgres(database),
+                audit=AuditPostgres(database),
                 clock=clock,
                 database=database,
             )

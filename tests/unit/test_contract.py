@@ -123,6 +123,7 @@ ADAPTERS = (
     "server/accounts/users.py",  # ids of users
     "server/oidc/provider.py",  # checks when what an issuer says expires
     "server/oidc/service.py",  # secrets of sign-ins
+    "server/audit/call_origin.py",  # a request without an id gets one
     "server/credentials/ciphers.py",  # nonces
     "server/credentials/sealing.py",  # keys
     "server/pages/answers.py",  # a nonce for each answer

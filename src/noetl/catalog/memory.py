@@ -1,11 +1,10 @@
 """The catalog and the vault in memory."""
 
-from hashlib import sha256
 from itertools import count
 
 from msgspec.structs import replace
 
-from noetl.catalog.port import CatalogEntry, SealedCredential
+from noetl.catalog.port import CatalogEntry, SealedCredential, hash_text
 from noetl.model.clock import Clock
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 
@@ -16,7 +15,7 @@ class CatalogMemory:
         self._registered: list[tuple[Tenant, CatalogEntry]] = []  # in order of registration
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
-        content = sha256(text.encode()).hexdigest()
+        content = hash_text(text)
         versions = self._paths.setdefault((tenant, path), [])
         if versions and versions[-1].hash == content:
             return versions[-1]

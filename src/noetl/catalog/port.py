@@ -3,6 +3,7 @@
 A content hash names one text for ever. A credential has only its last value.
 """
 
+from hashlib import sha256
 from typing import Protocol
 
 from msgspec import Struct
@@ -104,3 +105,8 @@ class Vault(Protocol):
     async def delete(self, tenant: Tenant, name: str) -> bool:
         """Delete a credential. False if there was none of this name."""
         ...
+
+
+def hash_text(text: str) -> str:
+    """The content hash of a playbook: what executions and workers know its text by."""
+    return sha256(text.encode()).hexdigest()

@@ -1,9 +1,8 @@
 """The catalog and the vault in Postgres."""
 
-from hashlib import sha256
 from pathlib import Path
 
-from noetl.catalog.port import CatalogEntry, SealedCredential
+from noetl.catalog.port import CatalogEntry, SealedCredential, hash_text
 from noetl.model.ids import DEFAULT_TENANT, Tenant
 from noetl.postgres.pool import CallBatcher, Database, Record
 from noetl.postgres.queries import load_queries
@@ -20,7 +19,7 @@ class CatalogPostgres:
 
     async def register(self, path: str, text: str, tenant: Tenant = DEFAULT_TENANT) -> CatalogEntry:
         """Register under a lock per path, so that versions are numbered one after the other."""
-        content = sha256(text.encode()).hexdigest()
+        content = hash_text(text)
         latest = await self.find(path, tenant=tenant)
         if latest is not None and latest.hash == content:
             return latest

@@ -107,6 +107,10 @@ GROUPS = {
         "Tenants: groups of users who share an installation and see nothing of each other.",
     ),
     "user": CommandEntry("users", "People who sign in to the page with a name and a password."),
+    "audit": CommandEntry(
+        "audit",
+        "Who changed what: tokens, credentials, playbooks, schedules, hooks, executions, and refused calls.",
+    ),
     "state": CommandEntry(
         "state", "Values that a playbook keeps between its executions: watermarks, cursors, counts."
     ),
@@ -135,6 +139,7 @@ ALL_MODULES = (
     "tokens",
     "tenants",
     "users",
+    "audit",
     "state",
     "schedules",
     "hooks",

@@ -203,6 +203,16 @@ class HttpClient:
 
     # -- sessions --
 
+    # -- the audit trail --
+
+    async def list_audit(self, *, before: int | None, limit: int, **wanted: Any) -> list[Row]:
+        page = await self._get_json("/api/audit", before=before, limit=limit, **wanted)
+        rows: list[Row] = page["entries"]
+        return rows
+
+    async def read_audit_chain(self, after: int) -> Row:
+        return await self._get_json("/api/audit/chain", after=after)
+
     async def make_login_path(self) -> str:
         link = await self._post_json("/api/session/links")
         return str(link["path"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from noetl.audit.port import MAX_CHAIN_ENTRIES, AuditFilter
 from noetl.backoff import Backoff
 from noetl.client.rows import (
     ExecutionChange,
@@ -154,6 +155,17 @@ class LocalClient:
 
     async def set_user_roles(self, user: str, roles: list[str]) -> Row:
         return to_row(await self._services.users.set_roles(LOCAL_IDENTITY, user, roles))
+
+    # -- the audit trail --
+
+    async def list_audit(self, *, before: int | None, limit: int, **wanted: Any) -> list[Row]:
+        chosen = AuditFilter(**wanted)
+        page = await self._services.audit.list_page(LOCAL_IDENTITY, chosen, before, limit)
+        return to_rows(page.entries)
+
+    async def read_audit_chain(self, after: int) -> Row:
+        chain = await self._services.audit.read_chain(LOCAL_IDENTITY, after, MAX_CHAIN_ENTRIES)
+        return to_row(chain)
 
     # -- state between executions --
 

@@ -16,6 +16,7 @@ from noetl import settings
 from noetl.accounts.postgres import TokensPostgres
 from noetl.accounts.tenants_postgres import TenantsPostgres
 from noetl.accounts.users_postgres import UsersPostgres
+from noetl.audit.postgres import AuditPostgres
 from noetl.bus.postgres import BusPostgres
 from noetl.catalog.postgres import CatalogPostgres, VaultPostgres
 from noetl.embedded import Dsns, ensure, stop
@@ -55,6 +56,7 @@ class HomePorts:
     tokens: TokensPostgres
     tenants: TenantsPostgres
     users: UsersPostgres
+    audit: AuditPostgres
     clock: SystemClock
     shards: int
     control: str = field(repr=False)  # address of this database
@@ -101,6 +103,7 @@ async def open_home(
             tokens=TokensPostgres(database),
             tenants=TenantsPostgres(database),
             users=UsersPostgres(database),
+            audit=AuditPostgres(database),
             clock=SystemClock(),
             shards=count,
             control=connected.dsns.control,

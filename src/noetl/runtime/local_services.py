@@ -10,6 +10,8 @@ from noetl.pipeline.output.reading import StoredResults
 from noetl.runtime.home import HomePorts
 from noetl.runtime.kinds import find_known_kinds
 from noetl.runtime.result_reading import open_result_reading
+from noetl.server.audit.recorder import AuditRecorder
+from noetl.server.audit.service import AuditService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.executions.access import Access
 from noetl.server.executions.service import ExecutionService
@@ -42,11 +44,13 @@ class LocalServices:
         self._server = server
         self._log_poll_s = log_poll_s
         self._access = Access(ports.stores.log)
+        self._audit = AuditRecorder(ports.audit)
         self.stored_results: StoredResults = open_result_reading(server, ports.home)
 
     @cached_property
     def catalog(self) -> CatalogService:
-        return CatalogService(self._ports.catalog, find_known_kinds(), self._ports.vault)
+        ports = self._ports
+        return CatalogService(ports.catalog, find_known_kinds(), ports.vault, audit=self._audit)
 
     @property
     def credentials(self) -> "CredentialService":
@@ -79,6 +83,7 @@ class LocalServices:
             LiveUpdates(),
             self._access,
             server.keeper.new_id,
+            audit=self._audit,
         )
 
     @cached_property
@@ -130,7 +135,9 @@ class LocalServices:
     @cached_property
     def schedules(self) -> ScheduleService:
         server = self._server
-        return ScheduleService(self._ports.schedules, server.playbooks, server.clock)
+        return ScheduleService(
+            self._ports.schedules, server.playbooks, server.clock, audit=self._audit
+        )
 
     @cached_property
     def playbook_state(self) -> PlaybookStateService:
@@ -141,12 +148,23 @@ class LocalServices:
         server = self._server
         reveal = self.credentials.reveal
         return HookService(
-            self._ports.hooks, server.playbooks, server.requests, reveal, self._ports.tenants
+            self._ports.hooks,
+            server.playbooks,
+            server.requests,
+            reveal,
+            self._ports.tenants,
+            audit=self._audit,
         )
 
     @cached_property
     def signals(self) -> SignalService:
-        return SignalService(self._ports.stores.inbox, self._server.requests, self._access)
+        return SignalService(
+            self._ports.stores.inbox, self._server.requests, self._access, audit=self._audit
+        )
+
+    @cached_property
+    def audit(self) -> AuditService:
+        return AuditService(self._ports.audit)
 
 
 def make_account_services(ports: HomePorts) -> tuple["AccountService", "UserService"]:
@@ -154,7 +172,9 @@ def make_account_services(ports: HomePorts) -> tuple["AccountService", "UserServ
     from noetl.server.accounts import authenticator, service, users
 
     known = authenticator.Authenticator(ports.tokens, ports.clock)
-    accounts = service.AccountService(ports.tokens, known, ports.tenants)
+    accounts = service.AccountService(
+        ports.tokens, known, ports.tenants, audit=AuditRecorder(ports.audit)
+    )
     return accounts, users.UserService(ports.users, accounts, known)
 
 
@@ -162,4 +182,5 @@ def make_credential_service(ports: HomePorts) -> "CredentialService":
     """Made when it is needed, because the encryption library takes time to load."""
     from noetl.server.credentials import keys, service
 
-    return service.CredentialService(ports.vault, keys.KeyFile(ports.home))
+    audit = AuditRecorder(ports.audit)
+    return service.CredentialService(ports.vault, keys.KeyFile(ports.home), audit=audit)

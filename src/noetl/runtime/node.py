@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from noetl.accounts.port import TokenStore
 from noetl.accounts.tenants import TenantStore
 from noetl.accounts.users import UserStore
+from noetl.audit.port import AuditLog
 from noetl.bus.port import Bus
 from noetl.caches import LruCache
 from noetl.catalog.port import Catalog, Vault
@@ -24,6 +25,9 @@ from noetl.runtime.issuer import make_issuer
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.accounts.service import AccountService
 from noetl.server.accounts.users import UserService
+from noetl.server.audit.recorder import AuditRecorder
+from noetl.server.audit.refusals import RefusedCalls
+from noetl.server.audit.service import AuditService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.service import CredentialService
@@ -82,6 +86,7 @@ class ServerPorts:
     tokens: TokenStore
     tenants: TenantStore
     users: UserStore
+    audit: AuditLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,9 @@ def assemble_node(
     metrics = metrics or Metrics()
     live = LiveUpdates()
     observer = LiveObserver(live, metrics, settings.shards)
-    credential_service = CredentialService(ports.vault, ports.keys)
+    audit = AuditRecorder(ports.audit)
+    refused_calls = RefusedCalls(ports.audit)
+    credential_service = CredentialService(ports.vault, ports.keys, audit=audit)
     quotas = QuotaGuard(ports.tenants, ports.stores.usage)
     server = Server(
         ports.stores,
@@ -138,6 +145,7 @@ def assemble_node(
         observer=observer,
         worker_locks=worker_locks,
         quotas=quotas,
+        refused_calls=refused_calls,
     )
     presence = Presence(
         ports.stores.presence,
@@ -148,7 +156,7 @@ def assemble_node(
         metrics,
     )
     worker_routes = WorkerRoutes(server, presence, metrics)
-    playbooks = CatalogService(ports.catalog, kinds, ports.vault)
+    playbooks = CatalogService(ports.catalog, kinds, ports.vault, audit=audit)
     results_ = None if open_results is None else _open_once(partial(open_results, server))
     authenticator = Authenticator(ports.tokens, ports.clock)
     services = make_services(
@@ -161,9 +169,10 @@ def assemble_node(
         results_,
         authenticator,
         quotas,
+        audit,
         make_issuer(settings.issuer),
     )
-    app = create_app(services, metrics, worker_routes, authenticator, settings)
+    app = create_app(services, metrics, worker_routes, authenticator, settings, refused_calls)
     return Node(ports, server, services, live, observer, presence, worker_routes, metrics, app)
 
 
@@ -177,6 +186,7 @@ def make_services(
     results_: OpenResults | None,
     authenticator: Authenticator,
     quotas: QuotaGuard,
+    audit: AuditRecorder,
     issuer: Issuer | None = None,
 ) -> Services:
     stores = ports.stores
@@ -192,9 +202,10 @@ def make_services(
         live,
         access,
         keeper.new_id,
+        audit=audit,
     )
     result_service = ResultService(stores.log, stores.lifetimes, executions_, access, results_)
-    account_service = AccountService(ports.tokens, authenticator, ports.tenants)
+    account_service = AccountService(ports.tokens, authenticator, ports.tenants, audit=audit)
     return Services(
         catalog=playbooks,
         credentials=credential_service,
@@ -204,14 +215,15 @@ def make_services(
         inspection=InspectionService(
             stores, server.rows, server.folds, server.playbooks, live, access
         ),
-        signals=SignalService(stores.inbox, server.requests, access),
-        schedules=ScheduleService(ports.schedules, server.playbooks, server.clock),
+        signals=SignalService(stores.inbox, server.requests, access, audit=audit),
+        schedules=ScheduleService(ports.schedules, server.playbooks, server.clock, audit=audit),
         hooks=HookService(
             ports.hooks,
             server.playbooks,
             server.requests,
             credential_service.reveal,
             ports.tenants,
+            audit=audit,
         ),
         playbook_state=PlaybookStateService(stores.state, playbooks),
         queue=QueueService(stores.queue, stores.presence),
@@ -240,6 +252,7 @@ def make_services(
         oidc=OidcService(
             ports.users, account_service, authenticator, server.settings.issuer, issuer
         ),
+        audit=AuditService(ports.audit),
     )
 
 

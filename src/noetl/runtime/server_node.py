@@ -48,6 +48,7 @@ def make_server_ports(ports: HomePorts) -> ServerPorts:
         tokens=ports.tokens,
         tenants=ports.tenants,
         users=ports.users,
+        audit=ports.audit,
     )
 
 

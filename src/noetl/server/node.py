@@ -23,6 +23,7 @@ from noetl.model.identity import WORKER_IDENTITY, Identity
 from noetl.model.ids import DEFAULT_TENANT, ExecutionId, RefId, Tenant
 from noetl.model.messages import StoredRef
 from noetl.model.reference import Reference, parse_uri
+from noetl.server.audit.refusals import RefusedCalls
 from noetl.server.clock import StoreClock
 from noetl.server.dispatch.children import Children
 from noetl.server.dispatch.dispatcher import Dispatcher
@@ -83,11 +84,13 @@ class Server:
         observer: CommitObserver | None = None,
         worker_locks: WorkerLiveness | None = None,
         quotas: QuotaGuard | None = None,
+        refused_calls: RefusedCalls | None = None,
     ) -> None:
         """With `schedules`, this server starts their executions. `jobs` over the log run hourly.
 
         The `observer` is told of everything that this server commits. `worker_locks` show which
-        workers of this machine are gone. `quotas` refuses starts.
+        workers of this machine are gone. `quotas` refuses starts. `refused_calls` are written to the
+        audit trail.
         """
         observer = observer or NoObserver()
         self._log = stores.log
@@ -150,6 +153,7 @@ class Server:
         self.jobs: list[LakeJobDuty] = []
         for name, run in (jobs or {}).items():
             self.jobs.append(LakeJobDuty(name, run, leases, self.keeper))
+        self.refused_calls = refused_calls
         self.scheduler: Scheduler | None = None
         if schedules is not None:
             self.scheduler = Scheduler(schedules, self.requests, settings.read_limit)
@@ -207,6 +211,8 @@ class Server:
             loops.append(DutyLoop(self.lost_workers, settings.lost_worker_interval))
         if self.scheduler is not None:
             loops.append(DutyLoop(self.scheduler, settings.schedule_interval))
+        if self.refused_calls is not None:
+            loops.append(DutyLoop(self.refused_calls, settings.refused_calls_interval))
         loops += [
             DutyLoop(job, settings.job_interval, slowest=settings.job_interval) for job in self.jobs
         ]
@@ -232,6 +238,8 @@ class Server:
             with suppress(Unavailable, TimeoutError):
                 async with asyncio.timeout(SHARD_RELEASE_TIMEOUT_S):
                     await self.keeper.close()
+                    if self.refused_calls is not None:
+                        await self.refused_calls.run_once()
 
     # -- the worker's channel --
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from noetl.server.accounts.service import AccountService
 from noetl.server.accounts.users import UserService
+from noetl.server.audit.service import AuditService
 from noetl.server.catalog.service import CatalogService
 from noetl.server.credentials.service import CredentialService
 from noetl.server.executions.bulk import BulkService
@@ -56,3 +57,4 @@ class Services:
     tenants: TenantService
     users: UserService
     oidc: OidcService
+    audit: AuditService

@@ -29,6 +29,7 @@ class ServerSettings(Struct, frozen=True):
     # and the interval of the projector
     row_interval: float = 0.25
     schedule_interval: float = 0.5
+    refused_calls_interval: float = 10.0  # between entries of refused calls in the audit trail
     snapshot_interval: float = 2.0  # between looks for long executions without snapshots
     sweep_interval: float | None = None  # None: this server does not expire results
     grace: Micros = 86_400_000_000  # results stay at least this long after their execution's end

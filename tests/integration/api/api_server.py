@@ -17,6 +17,7 @@ import pytest
 from noetl.accounts.memory import TokensMemory
 from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.accounts.users_memory import UsersMemory
+from noetl.audit.memory import AuditMemory
 from noetl.bus.memory import BusMemory
 from noetl.catalog.memory import CatalogMemory, VaultMemory
 from noetl.leases.memory import LeasesMemory
@@ -91,7 +92,7 @@ def make_memory_ports(shards: int = SHARDS, home: Path = Path("/dev/null")) -> S
     return ServerPorts(
         stores, LeasesMemory(rows, clock), BusMemory(), CatalogMemory(), clock,
         VaultMemory(clock), KeyFile(home), SchedulesMemory(stores.log, stores.inbox, clock), HooksMemory(clock),
-        TokensMemory(clock, users), TenantsMemory(clock), users,
+        TokensMemory(clock, users), TenantsMemory(clock), users, AuditMemory(clock),
     )  # fmt: skip
 
 

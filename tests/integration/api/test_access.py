@@ -53,6 +53,8 @@ NEEDS: dict[str, Permission | tuple[Permission, ...]] = {
     "POST /api/users/{user}/enable": ADMINISTER,
     "PUT /api/users/{user}/password": ADMINISTER,
     "PUT /api/users/{user}/roles": ADMINISTER,
+    "GET /api/audit": ADMINISTER,
+    "GET /api/audit/chain": ADMINISTER,
     "POST /api/credentials": ADMINISTER,
     "POST /api/credentials/rewrap": ADMINISTER,
     "GET /api/credentials": WRITE,

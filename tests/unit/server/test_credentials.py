@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from noetl.audit.memory import AuditMemory
 from noetl.catalog.memory import VaultMemory
 from noetl.catalog.port import SealedCredential
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import LOCAL_IDENTITY, WORKER_IDENTITY, Identity
 from noetl.model.ids import Tenant
 from noetl.model.secret_reference import SecretReference, find_reference
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.credentials.keys import KEY_FILE_NAME, KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
@@ -33,7 +35,8 @@ class FixedClock:
 
 
 def service(home: Path, vault: VaultMemory | None = None) -> CredentialService:
-    return CredentialService(vault or VaultMemory(FixedClock()), KeyFile(home))
+    audit = AuditRecorder(AuditMemory(FixedClock()))
+    return CredentialService(vault or VaultMemory(FixedClock()), KeyFile(home), audit=audit)
 
 
 def test_a_credential_is_stored_listed_replaced_and_deleted(tmp_path: Path) -> None:

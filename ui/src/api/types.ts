@@ -58,6 +58,50 @@ export interface AttemptView {
   indexes: number[] | null
 }
 
+export interface AuditChainView {
+  tenant: number
+  entries: ChainedEntryView[]
+  /** null: the chain has no entries */
+  head: AuditHeadView | null
+}
+
+export interface AuditEntryView {
+  /** the place in the chain */
+  seq: number
+  at: string
+  operation: string
+  /** what was changed */
+  object: string | null
+  /** allowed entries are written before the change */
+  outcome: 'allowed' | 'failed' | 'refused'
+  /** who; null: a caller without a known token */
+  by: string | null
+  /** of the caller */
+  token_id: string | null
+  /** of the caller */
+  address: string | null
+  /** the answer had it as `X-Request-Id` */
+  request_id: string | null
+  /** of the error */
+  code: string | null
+  /** calls that this entry stands for */
+  count: number
+  detail: Record<string, string | number | boolean | null>
+  /** of this entry and the one before it */
+  hash: string
+}
+
+export interface AuditHeadView {
+  seq: number
+  hash: string
+}
+
+export interface AuditView {
+  entries: AuditEntryView[]
+  /** the `before` of the next page; null: no more */
+  next: number | null
+}
+
 export interface AwaitedView {
   /** approval, signal, paused, quarantined: a person can end it; or place, child, timer */
   on: string
@@ -135,6 +179,15 @@ export interface CauseView {
   task: string | null
   attempt: number | null
   detail: Record<string, unknown>
+}
+
+export interface ChainedEntryView {
+  seq: number
+  /** microseconds since 1970 */
+  at_us: number
+  /** the text that is summed */
+  text: string
+  hash: string
 }
 
 export interface ChangeView {
@@ -2104,6 +2157,14 @@ export interface Routes {
     path: { user: string }
     body: RolesBody
     answer: UserView
+  }
+  'GET /api/audit': {
+    query: { operation?: string | null; by?: string | null; outcome?: 'allowed' | 'failed' | 'refused' | null; before?: number | null; limit?: number }
+    answer: AuditView
+  }
+  'GET /api/audit/chain': {
+    query: { after?: number; limit?: number }
+    answer: AuditChainView
   }
   'GET /health': {
     answer: HealthView

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 from noetl.accounts.port import NewToken, StoredToken, TokenFields, TokenKind, TokenStore
 from noetl.accounts.tenants import StoredTenant, TenantStore
 from noetl.accounts.texts import RANDOM_BYTES, make_token_text, read_token_id, sum_token
+from noetl.audit.port import AuditScalar
 from noetl.model.errors import Conflict, InvalidInput, NotFound, NotPermitted
 from noetl.model.identity import ROLES, Identity, Permission, needs, require_installation
 from noetl.server.accounts.authenticator import (
@@ -18,6 +19,7 @@ from noetl.server.accounts.authenticator import (
     make_missing_token,
 )
 from noetl.server.accounts.views import CreatedTokenView, TokensView, TokenView, make_token_view
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.http.structs import extend_view
 from noetl.server.tenants.service import find_named
 
@@ -25,7 +27,14 @@ LINK_LIFETIME_S = 120
 SESSION_LIFETIME_S = 12 * 3600
 MAX_NAME_CHARS = 100
 MAX_POOLS = 64
+MAX_AUDITED_NAME_CHARS = 20
 MAX_LIFETIME_S = 10 * 365 * 86_400
+# What the audit trail calls the making of a token, by its kind.
+CREATE_OPERATIONS: dict[TokenKind, str] = {
+    "api": "token.create",
+    "session": "session.open",
+    "link": "session.link",
+}
 
 
 class OpenedSession(Struct, frozen=True):
@@ -38,11 +47,17 @@ class OpenedSession(Struct, frozen=True):
 
 class AccountService:
     def __init__(
-        self, tokens: TokenStore, authenticator: Authenticator, tenants: TenantStore
+        self,
+        tokens: TokenStore,
+        authenticator: Authenticator,
+        tenants: TenantStore,
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._tokens = tokens
         self._authenticator = authenticator
         self._tenants = tenants
+        self._audit = audit
 
     # -- tokens --
 
@@ -71,7 +86,7 @@ class AccountService:
             pools=pool_names,
             lifetime_s=lifetime_s,
         )
-        text, stored = await self._store_token(fields)
+        text, stored = await self._store_token(identity, fields)
         return extend_view(CreatedTokenView, make_token_view(stored, owner.name), token=text)
 
     @needs(Permission.ADMINISTER)
@@ -89,12 +104,15 @@ class AccountService:
         `token` is its id, or its name if no other valid token of the tenant has this name.
         """
         owner = await self._find_tenant(identity, tenant)
-        revoked = await self._tokens.revoke_token(owner.tenant, token, "api")
-        if revoked is None:
-            token_id = await self._find_token_id(owner, token)
-            revoked = await self._tokens.revoke_token(owner.tenant, token_id, "api")
-        if revoked is None:
-            raise _make_unknown_token(token)
+        # Somebody may give the whole token by mistake: the trail gets its id, or too little to use.
+        named = read_token_id(token) or token[:MAX_AUDITED_NAME_CHARS]
+        async with self._audit.record(identity, "token.revoke", named, tenant=owner.name):
+            revoked = await self._tokens.revoke_token(owner.tenant, token, "api")
+            if revoked is None:
+                token_id = await self._find_token_id(owner, token)
+                revoked = await self._tokens.revoke_token(owner.tenant, token_id, "api")
+            if revoked is None:
+                raise _make_unknown_token(token)
         self._authenticator.forget_token(revoked.token_id)
         return make_token_view(revoked, owner.name)
 
@@ -126,7 +144,8 @@ class AccountService:
     @needs(Permission.READ)
     async def make_link(self, identity: Identity) -> str:
         """A code that opens one session of this caller, once, within two minutes."""
-        code, _ = await self._store_token(_copy_identity(identity, "link", LINK_LIFETIME_S))
+        fields = _copy_identity(identity, "link", LINK_LIFETIME_S)
+        code, _ = await self._store_token(identity, fields)
         return code
 
     async def open_session_by_link(self, code: str, address: str = "") -> OpenedSession:
@@ -148,19 +167,28 @@ class AccountService:
         return await self.open_session(caller.identity)
 
     async def end_session(self, caller: CachedCaller) -> None:
-        await self._tokens.revoke_token(caller.identity.tenant, caller.token_id, "session")
+        async with self._audit.record(caller.identity, "session.end", caller.token_id):
+            await self._tokens.revoke_token(caller.identity.tenant, caller.token_id, "session")
         self._authenticator.forget_token(caller.token_id)
 
     async def open_session(self, identity: Identity) -> OpenedSession:
         """A session of a caller who has proved who it is."""
         fields = _copy_identity(identity, "session", SESSION_LIFETIME_S)
-        cookie, _ = await self._store_token(fields)
+        cookie, _ = await self._store_token(identity, fields)
         return OpenedSession(identity, cookie, SESSION_LIFETIME_S)
 
-    async def _store_token(self, wanted: TokenFields) -> tuple[str, StoredToken]:
+    async def _store_token(
+        self, identity: Identity, wanted: TokenFields
+    ) -> tuple[str, StoredToken]:
         """Make a token with these fields. Returns its text and its row."""
         text = make_token_text(secrets.token_bytes(RANDOM_BYTES))
-        return text, await self._tokens.add_token(make_new_token(text, wanted))
+        token = make_new_token(text, wanted)
+        operation = CREATE_OPERATIONS[wanted.kind]
+        details: dict[str, AuditScalar] = {"name": wanted.name, "roles": " ".join(wanted.roles)}
+        if wanted.tenant != identity.tenant:
+            details["tenant"] = wanted.tenant
+        async with self._audit.record(identity, operation, token.token_id, **details):
+            return text, await self._tokens.add_token(token)
 
 
 def make_new_token(text: str, wanted: TokenFields) -> NewToken:

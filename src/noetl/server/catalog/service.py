@@ -9,7 +9,7 @@ from difflib import unified_diff
 from typing import Any
 
 from noetl.caches import LruCache
-from noetl.catalog.port import Catalog, CatalogEntry, Vault
+from noetl.catalog.port import Catalog, CatalogEntry, Vault, hash_text
 from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity, Permission, needs
 from noetl.playbook.children import literal_children
@@ -18,6 +18,7 @@ from noetl.playbook.findings import Finding
 from noetl.playbook.missing_warnings import warn_unknown_credential, warn_unknown_playbook
 from noetl.playbook.model import Playbook
 from noetl.playbook.validation import Kinds, PlaybookInvalid, load
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.catalog.graph import make_graph_view
 from noetl.server.catalog.views import (
     DifferenceView,
@@ -41,11 +42,17 @@ class CatalogService:
     credentials."""
 
     def __init__(
-        self, catalog: Catalog, kinds: Kinds | None = None, vault: Vault | None = None
+        self,
+        catalog: Catalog,
+        kinds: Kinds | None = None,
+        vault: Vault | None = None,
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._catalog = catalog
         self._kinds = kinds
         self._vault = vault
+        self._audit = audit
         self._graphs: LruCache[str, GraphView] = LruCache(MAX_CACHED_GRAPHS)
 
     @needs(Permission.WRITE)
@@ -64,11 +71,24 @@ class CatalogService:
                 hint=f"letters, digits, '_', '-', '.' in parts joined by '/', at most {MAX_PATH_CHARS} characters",
             )
         before = await self._catalog.find(catalog_path, tenant=identity.tenant)
-        entry = await self._catalog.register(catalog_path, text, identity.tenant)
+        entry = await self._store_text(identity, catalog_path, text, before)
         created = before is None or entry.version > before.version
         missing = await self._find_missing(identity, playbook, text)
         findings = [_make_finding_view(finding) for finding in (*loaded.findings, *missing)]
         return RegisteredView(entry.path, entry.version, entry.hash, created, findings)
+
+    async def _store_text(
+        self, identity: Identity, path: str, text: str, before: CatalogEntry | None
+    ) -> CatalogEntry:
+        """Store a text. The audit trail gets an entry if it is not the latest one of its path."""
+        content = hash_text(text)
+        old = None if before is None else before.hash
+        if old == content:
+            return await self._catalog.register(path, text, identity.tenant)
+        async with self._audit.record(
+            identity, "playbook.register", path, hash=content, replaced=old
+        ):
+            return await self._catalog.register(path, text, identity.tenant)
 
     async def _find_missing(
         self, identity: Identity, playbook: Playbook, text: str

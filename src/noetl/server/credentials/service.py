@@ -18,6 +18,7 @@ from noetl.model.secret_reference import (
     SecretReference,
     wrap_reference,
 )
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.credentials.keys import KeyFile
 from noetl.server.credentials.sealing import (
     CredentialIdentity,
@@ -76,9 +77,10 @@ KINDS: Mapping[str, CredentialKind] = {
 
 
 class CredentialService:
-    def __init__(self, vault: Vault, keys: KeyFile) -> None:
+    def __init__(self, vault: Vault, keys: KeyFile, *, audit: AuditRecorder) -> None:
         self._vault = vault
         self._keys = keys
+        self._audit = audit
 
     @needs(Permission.ADMINISTER)
     async def add(
@@ -98,7 +100,11 @@ class CredentialService:
         key = await asyncio.to_thread(self._keys.get_sealing_key)
         version = await self._vault.reserve_version()
         sealed = seal(key, CredentialIdentity(identity.tenant, name, kind, version), plain)
-        row = await self._vault.put(identity.tenant, name, kind, sealed, version)
+        old_version = None if replaced is None else replaced.version
+        async with self._audit.record(
+            identity, "credential.add", name, kind=kind, version=version, replaced=old_version
+        ):
+            row = await self._vault.put(identity.tenant, name, kind, sealed, version)
         return extend_view(AddedView, make_credential_view(row), created=replaced is None)
 
     @needs(Permission.WRITE)
@@ -109,8 +115,9 @@ class CredentialService:
 
     @needs(Permission.ADMINISTER)
     async def delete(self, identity: Identity, name: str) -> DeletedView:
-        if not await self._vault.delete(identity.tenant, name):
-            raise make_missing_credential(name)
+        async with self._audit.record(identity, "credential.delete", name):
+            if not await self._vault.delete(identity.tenant, name):
+                raise make_missing_credential(name)
         return DeletedView(name)
 
     @needs(Permission.WORK)
@@ -147,9 +154,15 @@ class CredentialService:
         unreadable = [row.name for row in old if read_key_id(row.data) not in keys]
         waiting = [row for row in old if read_key_id(row.data) in keys]
         done = 0
-        for row in waiting[:limit]:
-            assert newest is not None, "a key opens this row"
-            done += await self._rewrap_row(identity, row, keys[read_key_id(row.data)], newest)
+        if waiting:
+            assert newest is not None, "a key opens these rows"
+            due = waiting[:limit]
+            async with self._audit.record(
+                identity, "credential.rewrap", key=newest.id, credentials=len(due)
+            ):
+                for row in due:
+                    old_key = keys[read_key_id(row.data)]
+                    done += await self._rewrap_row(identity, row, old_key, newest)
         left = len(waiting) - done
         if newest is not None and not left and not unreadable:
             await asyncio.to_thread(self._keys.require_versions)

@@ -22,6 +22,7 @@ from noetl.model.errors import Conflict, NotFound, Unavailable
 from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
 from noetl.playbook.children import asks_latest
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.dispatch.playbooks import Playbooks, Version
 from noetl.server.dispatch.requests import PreparedRepeat, RepeatWish, Requests
 from noetl.server.dispatch.shards import OwnedShards
@@ -84,6 +85,8 @@ class ExecutionService:
         live: LiveUpdates,
         access: Access,
         new_id: Callable[[], ExecutionId],
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._log = stores.log
         self._inbox = stores.inbox
@@ -96,6 +99,7 @@ class ExecutionService:
         self._live = live
         self._access = access
         self._new_id = new_id
+        self._audit = audit
 
     # -- starting --
 
@@ -152,9 +156,10 @@ class ExecutionService:
         """Retry or rerun an ended execution as a new one."""
         await self._access.check_tenant(identity, execution_id)
         new_id = self._new_id()
-        started_id = await self._requests.repeat(
-            execution_id, wish, make_request_key(key), identity.name, new_id
-        )
+        async with self._audit.record(identity, f"execution.{wish.how}", execution_id):
+            started_id = await self._requests.repeat(
+                execution_id, wish, make_request_key(key), identity.name, new_id
+            )
         return await self._make_started(started_id, started_id == new_id, wait=wait)
 
     @needs(Permission.READ)
@@ -234,6 +239,7 @@ class ExecutionService:
             identity,
             execution_id,
             request,
+            "cancel",
             self._requests.cancel,
             f"cancel:{request}",
             "cancelling:requested",
@@ -245,7 +251,7 @@ class ExecutionService:
     ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
-            identity, execution_id, request, self._requests.pause, f"pause:{request}"
+            identity, execution_id, request, "pause", self._requests.pause, f"pause:{request}"
         )
 
     @needs(Permission.OPERATE)
@@ -254,7 +260,7 @@ class ExecutionService:
     ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
-            identity, execution_id, request, self._requests.resume, f"resume:{request}"
+            identity, execution_id, request, "resume", self._requests.resume, f"resume:{request}"
         )
 
     @needs(Permission.OPERATE)
@@ -263,7 +269,12 @@ class ExecutionService:
     ) -> AskedView:
         request = make_request_key(key)
         return await self._request_change(
-            identity, execution_id, request, self._requests.release, f"released:{request}"
+            identity,
+            execution_id,
+            request,
+            "release",
+            self._requests.release,
+            f"released:{request}",
         )
 
     async def _request_change(
@@ -271,13 +282,15 @@ class ExecutionService:
         identity: Identity,
         execution_id: ExecutionId,
         request: str,
+        change: str,
         ask: Callable[..., Awaitable[bool]],
         message_key: str,
         event_key: str | None = None,
     ) -> AskedView:
         """Post a request and wait a moment for its effect."""
         await self._access.check_tenant(identity, execution_id)
-        await ask(execution_id, request, by=identity.name)
+        async with self._audit.record(identity, f"execution.{change}", execution_id):
+            await ask(execution_id, request, by=identity.name)
         status, seq = await wait_for_request_status(
             self._inbox, self._live, execution_id, message_key, event_key or message_key
         )

@@ -15,6 +15,7 @@ from noetl.accounts.tenants import TenantStore
 from noetl.model.errors import InvalidInput, NoetlError, NotAuthenticated, NotFound
 from noetl.model.identity import WORKER_IDENTITY, Identity, Permission, needs, require
 from noetl.model.ids import DEFAULT_TENANT, Tenant
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.dispatch.requests import Requests
 from noetl.server.executions.service import FIRST_SEQ
@@ -50,12 +51,15 @@ class HookService:
         requests: Requests,
         reveal: Reveal,
         tenants: TenantStore,
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._hooks = hooks
         self._playbooks = playbooks
         self._requests = requests
         self._reveal = reveal
         self._tenants = tenants
+        self._audit = audit
 
     @needs(Permission.WRITE)
     async def add(self, identity: Identity, call: HookDefinition) -> HookedView:
@@ -78,7 +82,15 @@ class HookService:
             await self._read_secret(identity.tenant, call.secret)
         await self._playbooks.find_catalog_entry(call.path, call.version, identity.tenant)
         replaced = await self._hooks.find_hook(identity.tenant, call.name)
-        hook = await self._hooks.put_hook(call)
+        async with self._audit.record(
+            identity,
+            "hook.add",
+            call.name,
+            path=call.path,
+            signed=call.secret is not None,
+            replaced=replaced is not None,
+        ):
+            hook = await self._hooks.put_hook(call)
         return extend_view(HookedView, make_hook_view(hook), created=replaced is None)
 
     @needs(Permission.READ)
@@ -105,8 +117,9 @@ class HookService:
 
     @needs(Permission.WRITE)
     async def delete(self, identity: Identity, name: str) -> UnhookedView:
-        if not await self._hooks.delete(identity.tenant, name):
-            raise _make_missing_hook(name)
+        async with self._audit.record(identity, "hook.delete", name):
+            if not await self._hooks.delete(identity.tenant, name):
+                raise _make_missing_hook(name)
         return UnhookedView(name)
 
     async def call(

@@ -13,6 +13,8 @@ from noetl.model.identity import Permission
 from noetl.server.accounts import routes as tokens
 from noetl.server.accounts import user_routes as users
 from noetl.server.accounts.authenticator import Authenticator
+from noetl.server.audit import routes as audit
+from noetl.server.audit.refusals import RefusedCalls
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
@@ -21,6 +23,7 @@ from noetl.server.hooks import routes as hooks
 from noetl.server.http.guard import Guard
 from noetl.server.http.hosts import AllowedHosts
 from noetl.server.http.openapi import make_document
+from noetl.server.http.refused import make_refusal_observer
 from noetl.server.http.routing import DocumentedRoute, HttpRouter
 from noetl.server.inspection import routes as inspection
 from noetl.server.items import routes as items
@@ -62,6 +65,7 @@ SUBJECTS = (
     tokens,
     tenants,
     users,
+    audit,
     health,
 )
 
@@ -72,9 +76,11 @@ def create_app(
     worker_routes: WorkerRoutes,
     authenticator: Authenticator,
     settings: ServerSettings,
+    refused_calls: RefusedCalls,
 ) -> ASGIApp:
     router = create_router(services, metrics, worker_routes, authenticator)
     router.state.public_url = settings.public_url
+    router.set_refusal_observer(make_refusal_observer(refused_calls))
     return Guard(router, metrics, AllowedHosts(settings.allowed_hosts))
 
 

@@ -25,6 +25,7 @@ COMMAND_ROUTES = (
     (r"noetl tenant quota set ([\w-]+)", "PUT /api/tenants/{0}/quotas"),
     (r"noetl user list\b", "GET /api/users"),
     (r"noetl user password\b", "PUT /api/users/{user}/password"),
+    (r"noetl audit list\b", "GET /api/audit"),
     (r"noetl schedule list\b", "GET /api/schedules"),
     (r"noetl hook list\b", "GET /api/hooks"),
 )

@@ -29,6 +29,7 @@ from starlette.types import Receive, Scope, Send
 
 from noetl.model.errors import NoetlError
 from noetl.model.identity import Permission, require
+from noetl.server.audit.call_origin import REQUEST_ID_HEADER, CallOrigin, current_origin
 from noetl.server.http.bodies import decode_strict_json
 from noetl.server.http.callers import IDENTITY, identify_caller
 from noetl.server.http.parameters import PathParameter, RequestParameter, TextParser, choose_parser
@@ -43,6 +44,8 @@ Handler = Callable[..., Awaitable[Any]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 Value = TypeVar("Value")
 JSON_TYPE = "application/json"
+REFUSED_STATUSES = (401, 403)
+RefusalObserver = Callable[[Request, int, CallOrigin], None]
 
 
 class Provided(Struct, frozen=True):
@@ -344,6 +347,7 @@ class HttpRouter:
         self._of_any_length: list[_Target] = []
         self._targets: dict[str, _Target] = {}
         self._fallback: _Fallback | None = None
+        self._note_refusal: RefusalObserver | None = None
 
     def add_routes(self, routes: Iterable[DocumentedRoute]) -> None:
         for route in routes:
@@ -370,6 +374,10 @@ class HttpRouter:
         endpoints = dict.fromkeys(("GET", "HEAD"), routed)
         self._fallback = _Fallback(takes_path, _Target(path, compile_path(path)[0], endpoints))
 
+    def set_refusal_observer(self, note_refusal: RefusalObserver) -> None:
+        """Call this function for every request that is answered with 401 or 403."""
+        self._note_refusal = note_refusal
+
     def list_endpoints(self) -> Iterator[tuple[str, str, RoutedEndpoint]]:
         """Method, path and function of every route, without the fallback."""
         for target in self._targets.values():
@@ -395,7 +403,13 @@ class HttpRouter:
             target = self._find_target(path, scope)
         scope["app"] = self
         request = Request(scope, receive)
+        origin = _find_origin(scope)
+        current_origin.set(origin)
         response = await self._answer(target, request)
+        if response.status_code in REFUSED_STATUSES and self._note_refusal is not None:
+            self._note_refusal(request, response.status_code, origin)
+        if origin.used_request_id is not None:
+            response.headers[REQUEST_ID_HEADER] = origin.used_request_id
         await response(scope, receive, send)
 
     def _find_target(self, path: str, scope: Scope) -> _Target | None:
@@ -431,6 +445,11 @@ class HttpRouter:
         """Find out who calls, after the route was found: what is public is a property of routes, not
         of texts of paths."""
         identity = await identify_caller(request)
+        request.scope[IDENTITY] = identity
         if endpoint.permissions:
             require(identity, *endpoint.permissions)
-        request.scope[IDENTITY] = identity
+
+
+def _find_origin(scope: Scope) -> CallOrigin:
+    client = scope.get("client")
+    return CallOrigin(client[0] if client else None, scope.get("headers", ()))

@@ -11,6 +11,7 @@ from noetl.model.errors import InvalidInput, NotFound
 from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId, Micros
 from noetl.playbook import durations
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.dispatch.playbooks import Playbooks
 from noetl.server.http.structs import DeletedView, extend_view
 from noetl.server.schedules.views import (
@@ -36,10 +37,13 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}", re.ASCII)
 
 
 class ScheduleService:
-    def __init__(self, schedules: Schedules, playbooks: Playbooks, clock: Clock) -> None:
+    def __init__(
+        self, schedules: Schedules, playbooks: Playbooks, clock: Clock, *, audit: AuditRecorder
+    ) -> None:
         self._schedules = schedules
         self._playbooks = playbooks
         self._clock = clock
+        self._audit = audit
 
     @needs(Permission.WRITE)
     async def add(
@@ -78,7 +82,10 @@ class ScheduleService:
         first_slot = calendar.find_next_slot(rule, now)
         if first_slot is None:
             raise InvalidInput(f"{cron!r} does not come any more")
-        schedule = await self._schedules.put_schedule(wanted, first_slot)
+        async with self._audit.record(
+            identity, "schedule.add", name, path=entry.path, replaced=replaced is not None
+        ):
+            schedule = await self._schedules.put_schedule(wanted, first_slot)
         return extend_view(KeptView, make_schedule_view(schedule), created=replaced is None)
 
     @needs(Permission.READ)
@@ -99,8 +106,9 @@ class ScheduleService:
 
     @needs(Permission.OPERATE)
     async def pause(self, identity: Identity, name: str) -> ScheduleView:
-        paused = await self._schedules.pause(identity.tenant, name)
-        return make_schedule_view(_require_schedule(paused, name))
+        async with self._audit.record(identity, "schedule.pause", name):
+            paused = await self._schedules.pause(identity.tenant, name)
+            return make_schedule_view(_require_schedule(paused, name))
 
     @needs(Permission.OPERATE)
     async def resume(self, identity: Identity, name: str) -> ScheduleView:
@@ -109,13 +117,15 @@ class ScheduleService:
         next_at = schedule.next_at
         if schedule.paused:
             next_at = calendar.find_next_slot(schedule.rule, self._clock.now())
-        resumed = await self._schedules.resume(identity.tenant, name, next_at)
-        return make_schedule_view(_require_schedule(resumed, name))
+        async with self._audit.record(identity, "schedule.resume", name):
+            resumed = await self._schedules.resume(identity.tenant, name, next_at)
+            return make_schedule_view(_require_schedule(resumed, name))
 
     @needs(Permission.WRITE)
     async def delete(self, identity: Identity, name: str) -> DeletedView:
-        if not await self._schedules.delete(identity.tenant, name):
-            raise _make_missing_schedule(name)
+        async with self._audit.record(identity, "schedule.delete", name):
+            if not await self._schedules.delete(identity.tenant, name):
+                raise _make_missing_schedule(name)
         return DeletedView(name)
 
     @needs(Permission.READ)

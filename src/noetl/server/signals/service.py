@@ -9,6 +9,7 @@ from msgspec import Struct
 from noetl.log.inbox.port import Inbox
 from noetl.model.identity import Identity, Permission, needs
 from noetl.model.ids import ExecutionId
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.dispatch.requests import Requests, check_signal
 from noetl.server.executions.access import Access
 from noetl.server.executions.request_outcomes import (
@@ -31,10 +32,13 @@ class OutsideSignal(Struct, frozen=True):
 class SignalService:
     """Sends signals, and tells their status."""
 
-    def __init__(self, inbox: Inbox, requests: Requests, access: Access) -> None:
+    def __init__(
+        self, inbox: Inbox, requests: Requests, access: Access, *, audit: AuditRecorder
+    ) -> None:
         self._inbox = inbox
         self._requests = requests
         self._access = access
+        self._audit = audit
 
     @needs(Permission.OPERATE)
     async def send(
@@ -46,9 +50,10 @@ class SignalService:
     ) -> AskedView:
         await self._access.check_tenant(identity, execution_id)
         request = make_request_key(key)
-        await self._requests.signal(
-            execution_id, event.name, request, event.payload, by=identity.name
-        )
+        async with self._audit.record(identity, "execution.signal", execution_id, name=event.name):
+            await self._requests.signal(
+                execution_id, event.name, request, event.payload, by=identity.name
+            )
         return AskedView(execution_id, request, "accepted", None)
 
     @needs(Permission.OPERATE)
@@ -64,14 +69,18 @@ class SignalService:
         for number, event in enumerate(events):
             check_signal(event.name, event.payload, f"event {number}")
         request = make_request_key(key)
-        for number, event in enumerate(events):
-            await self._requests.signal(
-                execution_id,
-                event.name,
-                _make_part_key(request, number),
-                event.payload,
-                by=identity.name,
-            )
+        names = " ".join(dict.fromkeys(event.name for event in events))
+        async with self._audit.record(
+            identity, "execution.signal", execution_id, name=names, signals=len(events)
+        ):
+            for number, event in enumerate(events):
+                await self._requests.signal(
+                    execution_id,
+                    event.name,
+                    _make_part_key(request, number),
+                    event.payload,
+                    by=identity.name,
+                )
         return AskedView(execution_id, request, "accepted", None)
 
     @needs(Permission.READ)

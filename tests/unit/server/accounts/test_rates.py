@@ -10,6 +10,7 @@ from noetl.accounts.port import StoredToken, TokenFields
 from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.accounts.texts import make_token_text
 from noetl.accounts.users_memory import UsersMemory
+from noetl.audit.memory import AuditMemory
 from noetl.model.errors import NotAuthenticated, TooManyRequests
 from noetl.model.ids import Tenant
 from noetl.server.accounts import authenticator
@@ -20,6 +21,7 @@ from noetl.server.accounts.authenticator import (
     Authenticator,
 )
 from noetl.server.accounts.service import AccountService, make_new_token
+from noetl.server.audit.recorder import AuditRecorder
 
 ATTACKER, OFFICE = "203.0.113.7", "198.51.100.1"
 
@@ -48,7 +50,12 @@ class CallerWorld:
         self.time_s = 1_000.0
         self.tokens = CountedTokens(clock, UsersMemory(clock))
         self.known = Authenticator(self.tokens, clock)
-        self.accounts = AccountService(self.tokens, self.known, TenantsMemory(clock))
+        self.accounts = AccountService(
+            self.tokens,
+            self.known,
+            TenantsMemory(clock),
+            audit=AuditRecorder(AuditMemory(clock)),
+        )
         monkeypatch.setattr(authenticator, "_read_loop_time", lambda: self.time_s)
 
     async def add_token(self, number: int) -> str:

@@ -13,6 +13,7 @@ from noetl.model.identity import Identity
 from noetl.model.statuses import STATUSES
 from noetl.server.accounts import routes as tokens
 from noetl.server.accounts import user_routes as users
+from noetl.server.audit import routes as audit
 from noetl.server.catalog import routes as catalog
 from noetl.server.credentials import routes as credentials
 from noetl.server.executions import routes as executions
@@ -37,7 +38,7 @@ from noetl.server.tenants import routes as tenants
 from noetl.server.variables import routes as vars
 
 MODULES = (
-    catalog, credentials, events, executions, health, hooks, inspection, items, logs, oidc, playbook_state, queue, render,
+    audit, catalog, credentials, events, executions, health, hooks, inspection, items, logs, oidc, playbook_state, queue, render,
     results, schedules, session, streams, tenants, tokens, users, vars,
 )  # fmt: skip
 # Say nothing about anyone's data, or find out who calls by themselves.

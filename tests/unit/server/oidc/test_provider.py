@@ -17,9 +17,11 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from noetl.accounts.memory import TokensMemory
 from noetl.accounts.tenants_memory import TenantsMemory
 from noetl.accounts.users_memory import UsersMemory
+from noetl.audit.memory import AuditMemory
 from noetl.model.errors import NoetlError, NotPermitted, Unavailable
 from noetl.server.accounts.authenticator import Authenticator
 from noetl.server.accounts.service import AccountService
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.oidc import provider
 from noetl.server.oidc.flow import SignInFlow
 from noetl.server.oidc.port import IssuerRefused, IssuerSettings
@@ -331,7 +333,9 @@ def test_a_user_who_loses_a_group_loses_the_sessions_that_had_its_role() -> None
         tokens = TokensMemory(clock, users)
         known = Authenticator(tokens, clock)
         async with open_issuer() as (issuer, client, settings):
-            accounts = AccountService(tokens, known, TenantsMemory(clock))
+            accounts = AccountService(
+                tokens, known, TenantsMemory(clock), audit=AuditRecorder(AuditMemory(clock))
+            )
             service = OidcService(users, accounts, known, settings, client)
             answer = {"state": FLOW.state, "code": "code"}
             opened = await service.end_sign_in(FLOW, answer, REDIRECT, "")
