@@ -49,6 +49,7 @@ from noetl.log.tenant_usage.port import UsageMeter
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database as Postgres
 from noetl.postgres.pool import connect
+from noetl.postgres.roles import APP_ROLE
 from noetl.results.port import ResultStore
 from noetl.results.tiers.memory import ResultsMemory
 from noetl.shard_rows import make_shard_rows
@@ -134,16 +135,18 @@ create schema standstill;
 create table standstill.clock (micros bigint not null);
 create function standstill.now() returns timestamptz language sql stable
 as $$ select timestamptz 'epoch' + c.micros * interval '1 microsecond' from standstill.clock c $$;
+grant usage on schema standstill to noetl_app;
+grant select on standstill.clock to noetl_app;
 """
 
 
 @dataclass
 class PostgresWorld(PortWorld):
-    database: Postgres
+    owner: Postgres  # with the rights of the owner, which the ports do not have
 
     async def pass_time(self, micros: int) -> None:
         await super().pass_time(micros)
-        async with self.database.main.open_write_transaction() as session:
+        async with self.owner.main.open_write_transaction() as session:
             await session.execute("update standstill.clock set micros = $1", self.clock.time)
 
 
@@ -172,9 +175,13 @@ async def fill(dsn: str) -> None:
 async def postgres() -> AsyncIterator[PortWorld]:
     dsn = server().address(server().template("standstill", fill))
     settings = {"search_path": "standstill, pg_catalog"}
-    async with Postgres(dsn, main_size=4, background_size=2, settings=settings) as database:
+    as_server = {**settings, "role": APP_ROLE}
+    async with (
+        Postgres(dsn, main_size=1, background_size=1, settings=settings) as owner,
+        Postgres(dsn, main_size=4, background_size=2, settings=as_server) as database,
+    ):
         clock, leases = ManualClock(), LeasesPostgres(database)
-        async with database.main.open_write_transaction() as session:
+        async with owner.main.open_write_transaction() as session:
             await session.execute(EMPTY)
             await session.execute("insert into standstill.clock values ($1)", clock.time)
         async with BusPostgres(database) as bus:
@@ -192,7 +199,7 @@ async def postgres() -> AsyncIterator[PortWorld]:
                 users=UsersPostgres(database),
                 audit=AuditPostgres(database),
                 clock=clock,
-                database=database,
+                owner=owner,
             )
         await leases.close()
 

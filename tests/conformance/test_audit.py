@@ -126,11 +126,11 @@ async def test_tampering_is_found_and_named(world: PortWorld) -> None:
     if not isinstance(world, PostgresWorld):
         return  # the twin has no table to tamper with
     for wanted, statement in TAMPERING.items():
-        async with world.database.main.open_write_transaction() as session:
+        async with world.owner.main.open_write_transaction() as session:
             await session.execute("delete from noetl.audit; delete from noetl.audit_head")
         entries = [make_entry(f"b{number}.c") for number in range(1, 6)]
         await world.audit.append_entries(entries)
-        async with world.database.main.open_write_transaction() as session:
+        async with world.owner.main.open_write_transaction() as session:
             await session.execute(statement)
         _, fault = await check_chain(world)
         assert fault is not None, wanted
@@ -143,7 +143,7 @@ async def test_a_cut_chain_with_its_head_set_back_lacks_the_kept_hash(world: Por
         return
     await world.audit.append_entries([make_entry("a.b"), make_entry("c.d")])
     kept, _ = await check_chain(world)
-    async with world.database.main.open_write_transaction() as session:
+    async with world.owner.main.open_write_transaction() as session:
         await session.execute(
             "delete from noetl.audit where seq = 2;"
             "update noetl.audit_head h set seq = 1, hash = a.hash from noetl.audit a where a.seq = 1"

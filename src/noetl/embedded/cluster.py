@@ -1,10 +1,11 @@
 """The data directory of Postgres. It is created once, complete or not at all.
 
-It has two databases. The role of each cannot use the other's tables.
+It has two databases. The role of each cannot use the other's tables. Servers work as a third role, which
+may not change what they have appended to the log: the role of the control plane migrates and compacts.
 
     home/postgres/
       data/            owned by the user that the server runs as
-      passwords.json   of the roles noetl and noetl_data
+      passwords.json   of the roles noetl, noetl_app and noetl_data
       port             the last port, so that addresses survive a restart
 
 No superuser can log in. Statements that need one run here, in the stand-alone server, before the
@@ -26,6 +27,7 @@ from noetl.embedded.binaries import PostgresBinaries
 from noetl.embedded.home import HomeUnusable, make_home_full, require_space
 from noetl.embedded.process import Account, get_directory_name, run
 from noetl.model.errors import Unavailable
+from noetl.postgres.roles import APP_ROLE
 
 CONTROL_ROLE = "noetl"  # role and database of the control plane
 DATA_ROLE = "noetl_data"  # role and database of users' tables
@@ -34,12 +36,14 @@ STAGING_PREFIX = ".postgres-"
 INITDB_OPTIONS = (
     "-U postgres -A reject -E UTF8 --locale=C --data-checksums --no-instructions --no-sync"
 ).split()
-SINGLE_OPTIONS = "-c fsync=off -c exit_on_error=on -c log_checkpoints=off postgres".split()
+SINGLE_OPTIONS = "-c exit_on_error=on -c log_checkpoints=off postgres".split()
+UNSYNCED_OPTIONS = ("-c", "fsync=off")  # for a new directory, which is synced when it is complete
 
 HBA_RULES = f"""\
 host  all     {CONTROL_ROLE}  127.0.0.1/32  scram-sha-256
 host  {DATA_ROLE}  {DATA_ROLE}     127.0.0.1/32  scram-sha-256
 """
+APP_HBA_RULE = f"host  {CONTROL_ROLE}  {APP_ROLE}  127.0.0.1/32  scram-sha-256\n"
 
 
 class PostgresCluster(Struct, frozen=True):
@@ -65,11 +69,17 @@ class PostgresCluster(Struct, frozen=True):
                 hint=f"move {self.directory} away, or set NOETL_HOME",
             ) from broken
 
+    @property
+    def passwords_file(self) -> Path:
+        return self.directory / "passwords.json"
+
     def read_passwords(self) -> dict[str, str]:
-        file = self.directory / "passwords.json"
+        """The passwords by role. A home of an older NoETL has none for `APP_ROLE` until it is started."""
+        file = self.passwords_file
         try:
             passwords: dict[str, str] = json.loads(file.read_bytes())
-            return {role: passwords[role] for role in (CONTROL_ROLE, DATA_ROLE)}
+            needed = {role: passwords[role] for role in (CONTROL_ROLE, DATA_ROLE)}
+            return {**passwords, **needed}
         except (FileNotFoundError, ValueError, KeyError) as broken:
             raise HomeUnusable(
                 f"{file} is missing or damaged: without it nobody can log in",
@@ -99,7 +109,7 @@ class PostgresCluster(Struct, frozen=True):
         require_space(self.home, MIN_CLUSTER_BYTES)
         staging = Path(tempfile.mkdtemp(dir=self.home, prefix=STAGING_PREFIX))
         try:
-            passwords = {role: secrets.token_urlsafe(24) for role in (CONTROL_ROLE, DATA_ROLE)}
+            passwords = {role: make_password() for role in (CONTROL_ROLE, APP_ROLE, DATA_ROLE)}
             write_private(staging / "passwords.json", json.dumps(passwords))
             self.fill_data_directory(staging / "data", runtime, account, passwords)
             if synced:
@@ -127,14 +137,39 @@ class PostgresCluster(Struct, frozen=True):
             )
 
             access = data / "pg_hba.conf"
-            access.write_text(HBA_RULES)
+            access.write_text(HBA_RULES + APP_HBA_RULE)
             give_to_account(access, account)
-            command = [runtime.get_program("postgres"), "--single", *place, *SINGLE_OPTIONS]
+            command = [runtime.get_program("postgres"), "--single", *place]
+            statements = make_setup_statements(passwords, runtime.major)
+            statements += make_app_role_statements(passwords[APP_ROLE])
             self.run_program(
-                command, account, descriptor, make_setup_statements(passwords, runtime.major)
+                [*command, *UNSYNCED_OPTIONS, *SINGLE_OPTIONS], account, descriptor, statements
             )
         finally:
             os.close(descriptor)
+
+    def add_app_role(
+        self, runtime: PostgresBinaries, account: Account | None, descriptor: int
+    ) -> None:
+        """Make the role of servers in a data directory that an older NoETL has made.
+
+        The caller holds the lock of the directory, and no server runs. The password is written last: if
+        this is interrupted, the next start does it again.
+        """
+        access = self.data / "pg_hba.conf"
+        rules = access.read_text()
+        if APP_HBA_RULE not in rules:
+            access.write_text(f"{rules.rstrip()}\n{APP_HBA_RULE}")
+        passwords = {**self.read_passwords(), APP_ROLE: make_password()}
+        place = ["-D", get_directory_name(self.data, descriptor, account)]
+        command = [runtime.get_program("postgres"), "--single", *place, *SINGLE_OPTIONS]
+        statements = make_app_role_statements(passwords[APP_ROLE])
+        self.run_program(command, account, descriptor, statements)
+        staged = self.passwords_file.with_suffix(".new")
+        write_private(staged, json.dumps(passwords))
+        sync_file(staged)
+        staged.replace(self.passwords_file)
+        sync_file(self.directory)
 
     def run_program(
         self,
@@ -175,6 +210,21 @@ CREATE DATABASE {CONTROL_ROLE} OWNER {CONTROL_ROLE}
 CREATE DATABASE {DATA_ROLE} OWNER {DATA_ROLE} {locale}
 REVOKE ALL ON DATABASE {CONTROL_ROLE}, {DATA_ROLE}, postgres, template1 FROM PUBLIC
 """
+
+
+def make_app_role_statements(password: str) -> str:
+    """The statements that make the role of servers, or give it this password if it is there. The
+    control role may take its place, for other databases of the same server."""
+    return f"""\
+DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{APP_ROLE}') THEN CREATE ROLE {APP_ROLE}; END IF; END $$
+ALTER ROLE {APP_ROLE} LOGIN PASSWORD '{password}'
+GRANT {APP_ROLE} TO {CONTROL_ROLE}
+GRANT CONNECT ON DATABASE {CONTROL_ROLE} TO {APP_ROLE}
+"""
+
+
+def make_password() -> str:
+    return secrets.token_urlsafe(24)
 
 
 def write_private(path: Path, text: str) -> None:

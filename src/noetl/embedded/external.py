@@ -6,8 +6,12 @@ from urllib.parse import urlsplit
 
 from noetl.embedded.binaries import MIN_POSTGRES_MAJOR
 from noetl.model.errors import InvalidInput, Unavailable
+from noetl.postgres.roles import APP_ROLE
 
 CHECK_TIMEOUT_S = 10  # to connect
+_FIND_APP_ROLE = (
+    "select rolname::text from pg_roles where rolname = $1 and pg_has_role(oid, 'member')"
+)
 
 
 class DatabaseUnavailable(Unavailable):
@@ -22,8 +26,11 @@ class DatabaseRefused(InvalidInput):
     code = "DATABASE_REFUSED"
 
 
-async def check_database(url: str) -> None:
-    """Connect once. Raises an error that names the remedy if the database cannot be used."""
+async def check_database(url: str) -> str | None:
+    """Connect once. Raises an error that names the remedy if the database cannot be used.
+
+    Returns the role that servers take, if there is one that this login may take.
+    """
     # A worker imports this module for the addresses of the embedded database, and needs no driver.
     asyncpg: Any = import_module("asyncpg")
     host, port, database = parse_database_url(url)
@@ -58,6 +65,7 @@ async def check_database(url: str) -> None:
         ) from error
     try:
         major = connection.get_server_version().major
+        app_role: str | None = await connection.fetchval(_FIND_APP_ROLE, APP_ROLE)
     finally:
         await connection.close()
     if major < MIN_POSTGRES_MAJOR:
@@ -65,6 +73,7 @@ async def check_database(url: str) -> None:
             f"the database at {where} is Postgres {major}; {MIN_POSTGRES_MAJOR} or newer is needed",
             hint="upgrade it, or unset NOETL_DB_URL to use the embedded one",
         )
+    return app_role
 
 
 def parse_database_url(url: str) -> tuple[str, int, str]:

@@ -47,6 +47,7 @@ from noetl.embedded.process import (
     start_watcher,
 )
 from noetl.model.errors import Unavailable
+from noetl.postgres.roles import APP_ROLE
 
 POSTGRES_START_TIMEOUT_S = 120.0  # for a start: recovery after a crash may read a gigabyte of log
 ORPHANS_TIMEOUT_S = 30.0  # for the processes of a dead server to end
@@ -95,11 +96,17 @@ SINCE_18: Mapping[str, str] = {"io_method": "sync"}  # saves three processes
 
 @dataclass(frozen=True, slots=True)
 class Dsns:
-    """Addresses with passwords, therefore without a `repr`. `data` is None for an external
-    database."""
+    """Addresses with passwords, therefore without a `repr`.
+
+    `control` is for migrations and jobs over the log, `app` for servers. `app_role` is the role that
+    servers take after they have connected; None: the login is the role. `data` is None for an external
+    database.
+    """
 
     control: str = field(repr=False)
     data: str | None = field(repr=False)
+    app: str = field(repr=False)
+    app_role: str | None = None
 
 
 class Postmaster(Struct, frozen=True):
@@ -219,6 +226,8 @@ class EmbeddedPostgres:
         account = choose_server_account(self.cluster.data)
         runtime = find_postgres(account, self.cluster.read_major())
         forget_leftover(self.cluster.data)
+        if APP_ROLE not in self.cluster.read_passwords():
+            self.cluster.add_app_role(runtime, account, descriptor)
         rotate_log(self.log)
         for port in find_free_ports(self.cluster.read_last_port()):
             log_size = self.log.stat().st_size if self.log.exists() else 0
@@ -285,12 +294,18 @@ class EmbeddedPostgres:
         )
 
     def make_dsns(self, port: int) -> Dsns:
+        """The addresses of a server at this port.
+
+        A server that an older NoETL has started has no role for servers until it is started again.
+        """
         passwords = self.cluster.read_passwords()
-        control, data = (
-            f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{role}"
-            for role in (CONTROL_ROLE, DATA_ROLE)
-        )
-        return Dsns(control, data)
+
+        def make_dsn(role: str, database: str) -> str:
+            return f"postgresql://{role}:{passwords[role]}@127.0.0.1:{port}/{database}"
+
+        control = make_dsn(CONTROL_ROLE, CONTROL_ROLE)
+        app = make_dsn(APP_ROLE, CONTROL_ROLE) if APP_ROLE in passwords else control
+        return Dsns(control, make_dsn(DATA_ROLE, DATA_ROLE), app)
 
 
 @contextmanager
@@ -435,8 +450,8 @@ async def ensure(home: Path | None = None) -> Dsns:
     started if needed."""
     url = os.environ.get("NOETL_DB_URL")
     if url:
-        await external.check_database(url)
-        return Dsns(url, None)
+        app_role = await external.check_database(url)
+        return Dsns(url, None, url, app_role)
     path = (home or homes.locate_home()).absolute()
     embedded = _HOMES.setdefault(path, EmbeddedPostgres(path))
     return await embedded.ensure()

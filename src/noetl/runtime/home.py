@@ -5,6 +5,7 @@ and commands, and another process continues the work that one leaves unfinished.
 """
 
 import asyncio
+import logging
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -27,12 +28,14 @@ from noetl.model.errors import Unavailable
 from noetl.pipeline.retries import retry_while_unavailable
 from noetl.postgres.migrations import migrate
 from noetl.postgres.pool import Database, connect, translate_driver_errors
+from noetl.postgres.roles import APP_ROLE
 from noetl.runtime.clock import SystemClock, to_micros
 from noetl.runtime.lake import open_lake
 from noetl.runtime.meanwhile import run_meanwhile
 from noetl.triggers.postgres import HooksPostgres, SchedulesPostgres
 
 Got = TypeVar("Got")
+log = logging.getLogger(__name__)
 
 DATABASE_CHECK_INTERVAL_S = 0.05  # seconds between checks that the database runs
 
@@ -59,7 +62,7 @@ class HomePorts:
     audit: AuditPostgres
     clock: SystemClock
     shards: int
-    control: str = field(repr=False)  # address of this database
+    control: str = field(repr=False)  # address of this database, with the rights of its owner
     data: str | None = field(repr=False)  # database for users' tables; None for a foreign Postgres
 
 
@@ -130,10 +133,15 @@ async def _connect_home(
 ) -> ConnectedHome:
     """Start or find the database, migrate it, and connect to it at the same time."""
     dsns = await ensure(home)
+    if dsns.app_role is None and dsns.app == dsns.control:
+        log.warning("servers have the rights of the owner of the log", extra={"missing": APP_ROLE})
+    # Not with the rights of the owner: what was appended to the log stays as it is.
+    role = {} if dsns.app_role is None else {"role": dsns.app_role}
     pools = Database(
-        dsns.control,
+        dsns.app,
         main_size=store.postgres_pool_max_size,
         background_size=store.bg_pool_max_size,
+        settings=role,
         patience_s=patience_s,
     )
     async with AsyncExitStack() as stack:

@@ -3,6 +3,9 @@
 Migrations go forward only. An applied file never changes again: its checksum is in
 `noetl.schema_version`. One transaction under an advisory lock applies all missing files, so any
 number of processes may start at once. Every process that opens the database calls it.
+
+Servers work as the role `APP_ROLE`, if the database has it: it appends events and may not change
+them. It gets its rights here, because a migration may make tables, and the role may be made later.
 """
 
 from hashlib import sha256
@@ -12,6 +15,7 @@ from msgspec import Struct
 
 from noetl.model.errors import NoetlError
 from noetl.postgres.pool import Connection
+from noetl.postgres.roles import APP_ROLE
 
 DEFAULT_SHARDS = 16
 PARTITIONS_AHEAD = 2
@@ -52,6 +56,10 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
     """
     known = load_migrations()
     if not _find_missing_migrations(await _read_applied_checksums(connection), known):
+        if await _lacks_rights(connection):
+            async with connection.transaction():
+                await connection.execute("select pg_advisory_xact_lock($1, $2)", *_ADVISORY_LOCK)
+                await _grant_app_rights(connection)
         return await count_shards(connection)
     async with connection.transaction():
         await connection.execute("set local statement_timeout = 0")
@@ -64,6 +72,7 @@ async def migrate(connection: Connection, *, shards: int = DEFAULT_SHARDS) -> in
             [(migration.version, migration.name, migration.sha256) for migration in missing],
         )
         await connection.execute("select noetl.make_partitions($1)", PARTITIONS_AHEAD)
+        await _grant_app_rights(connection)
         await connection.execute(
             "insert into noetl.execution_shard (shard_id) select generate_series(0, $1 - 1)"
             " where not exists (select from noetl.execution_shard)",
@@ -83,6 +92,27 @@ def _make_script(missing: list[Migration]) -> str:
 async def count_shards(connection: Connection) -> int:
     count: int = await connection.fetchval("select count(*)::int from noetl.execution_shard")
     return count
+
+
+async def _grant_app_rights(connection: Connection) -> None:
+    """Give the role of servers its rights, if the database has this role. The caller opens the
+    transaction. Where not all migrations are applied yet, there may be no function for it."""
+    function = await connection.fetchval("select to_regprocedure('noetl.grant_app_rights(text)')")
+    if function is None:
+        return
+    await connection.execute(
+        "select noetl.grant_app_rights(rolname) from pg_roles where rolname = $1", APP_ROLE
+    )
+
+
+async def _lacks_rights(connection: Connection) -> bool:
+    """Whether the role of servers was made after the last migration."""
+    lacks: bool = await connection.fetchval(
+        "select exists (select from pg_roles r where r.rolname = $1"
+        " and not has_schema_privilege(r.oid, 'noetl', 'usage'))",
+        APP_ROLE,
+    )
+    return lacks
 
 
 _CREATE_VERSION_TABLE = """
