@@ -64,7 +64,8 @@ class LocalServices:
     def tenants(self) -> "TenantService":
         from noetl.server.tenants.service import TenantService  # for one group of commands
 
-        return TenantService(self._ports.tenants, self._ports.stores.usage)
+        ports = self._ports
+        return TenantService(ports.tenants, ports.stores.usage, audit=self._audit)
 
     @cached_property
     def users(self) -> "UserService":
@@ -172,10 +173,9 @@ def make_account_services(ports: HomePorts) -> tuple["AccountService", "UserServ
     from noetl.server.accounts import authenticator, service, users
 
     known = authenticator.Authenticator(ports.tokens, ports.clock)
-    accounts = service.AccountService(
-        ports.tokens, known, ports.tenants, audit=AuditRecorder(ports.audit)
-    )
-    return accounts, users.UserService(ports.users, accounts, known)
+    audit = AuditRecorder(ports.audit)
+    accounts = service.AccountService(ports.tokens, known, ports.tenants, audit=audit)
+    return accounts, users.UserService(ports.users, accounts, known, audit=audit)
 
 
 def make_credential_service(ports: HomePorts) -> "CredentialService":

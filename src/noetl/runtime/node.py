@@ -246,9 +246,9 @@ def make_services(
             metrics,
             _make_availability_check(keeper.new_id),
         ),
-        tenants=TenantService(ports.tenants, stores.usage, quotas),
+        tenants=TenantService(ports.tenants, stores.usage, quotas, audit=audit),
         accounts=account_service,
-        users=UserService(ports.users, account_service, authenticator),
+        users=UserService(ports.users, account_service, authenticator, audit=audit),
         oidc=OidcService(
             ports.users, account_service, authenticator, server.settings.issuer, issuer
         ),

@@ -110,3 +110,24 @@ async def test_every_tenant_sees_its_own_trail() -> None:
         assert "theirs" not in (await server.http.get("/api/audit/chain")).text
         chain = (await server.http.get("/api/audit/chain", headers=header)).json()
         assert (len(chain["entries"]), chain["head"]["seq"]) == (1, 1)
+
+
+async def test_changes_of_users_and_tenants_are_in_the_trail() -> None:
+    async with run_api_server() as server:
+        user = {"name": "ada", "roles": ["viewer"], "password": SECRET}
+        assert (await server.http.post("/api/users", json=user)).status_code == 201
+        await server.http.put("/api/users/ada/roles", json={"roles": ["operator"]})
+        await server.http.put("/api/users/ada/password", json={"password": SECRET * 2})
+        await server.http.post("/api/users/ada/disable")
+        assert (await server.http.post("/api/tenants", json={"name": "blue"})).status_code == 201
+        await server.http.put("/api/tenants/blue/quotas", json={"running": 3})
+        entries = await list_audit(server, limit=6)
+        assert [(row["operation"], row["object"], row["detail"]) for row in reversed(entries)] == [
+            ("user.create", "ada", {"roles": "viewer"}),
+            ("user.roles", "ada", {"roles": "operator"}),
+            ("user.password", "ada", {}),
+            ("user.disable", "ada", {}),
+            ("tenant.create", "blue", {}),
+            ("tenant.quotas", "blue", {"running": 3}),
+        ]
+        assert SECRET not in (await server.http.get("/api/audit/chain")).text

@@ -22,6 +22,7 @@ from noetl.server.accounts.passwords import Passwords, check_password
 from noetl.server.accounts.service import MAX_NAME_CHARS, AccountService, OpenedSession
 from noetl.server.accounts.throttle import Throttle, TryLimit, make_address_key
 from noetl.server.accounts.views import UsersView, UserView, make_user_view
+from noetl.server.audit.recorder import AuditRecorder
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +41,13 @@ class UserService:
         accounts: AccountService,
         authenticator: Authenticator,
         passwords: Passwords | None = None,
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._users = users
         self._accounts = accounts
         self._authenticator = authenticator
+        self._audit = audit
         self._passwords = passwords or Passwords()
         self._name_throttle = Throttle(NAME_TRIES)
         self._address_throttle = Throttle(ADDRESS_TRIES)
@@ -72,12 +76,14 @@ class UserService:
             password_hash=await self._passwords.make_hash(password),
             created_by=identity.name,
         )
-        stored = await self._users.add_user(user)
-        if stored is None:
-            raise Conflict(
-                f"there is a user {wanted_name} already",
-                hint=f"noetl user password {wanted_name} sets another password",
-            )
+        roles_text = " ".join(wanted_roles)
+        async with self._audit.record(identity, "user.create", wanted_name, roles=roles_text):
+            stored = await self._users.add_user(user)
+            if stored is None:
+                raise Conflict(
+                    f"there is a user {wanted_name} already",
+                    hint=f"noetl user password {wanted_name} sets another password",
+                )
         return make_user_view(stored)
 
     @needs(Permission.ADMINISTER)
@@ -88,17 +94,17 @@ class UserService:
     @needs(Permission.ADMINISTER)
     async def disable_user(self, identity: Identity, user: str) -> UserView:
         """Let a user sign in no more, and end the sessions."""
-        return await self._change_user(identity, user, is_disabled=True)
+        return await self._change_user(identity, user, "user.disable", is_disabled=True)
 
     @needs(Permission.ADMINISTER)
     async def enable_user(self, identity: Identity, user: str) -> UserView:
         """Let a user who was disabled sign in again."""
-        return await self._change_user(identity, user, is_disabled=False)
+        return await self._change_user(identity, user, "user.enable", is_disabled=False)
 
     @needs(Permission.ADMINISTER)
     async def set_roles(self, identity: Identity, user: str, roles: Iterable[str]) -> UserView:
         """Give a user other roles. The sessions end, because they have the old ones."""
-        return await self._change_user(identity, user, roles=_check_roles(roles))
+        return await self._change_user(identity, user, "user.roles", roles=_check_roles(roles))
 
     @needs(Permission.ADMINISTER)
     async def set_password(self, identity: Identity, user: str, password: str) -> UserView:
@@ -110,7 +116,9 @@ class UserService:
                 f"{found.name} has no password here", hint=f"{found.issuer} signs this user in"
             )
         new_hash = await self._passwords.make_hash(password)
-        return await self._change_user(identity, found.user_id, password_hash=new_hash)
+        return await self._change_user(
+            identity, found.user_id, "user.password", password_hash=new_hash
+        )
 
     # -- sessions --
 
@@ -160,12 +168,16 @@ class UserService:
 
     # -- changes --
 
-    async def _change_user(self, identity: Identity, user: str, **fields: object) -> UserView:
+    async def _change_user(
+        self, identity: Identity, user: str, operation: str, **fields: object
+    ) -> UserView:
         found = await self._find_user(identity, user)
         change = UserChange(grant_id=make_grant_id(), **fields)  # type: ignore[arg-type]  # of the callers above
-        changed = await self._users.change_user(identity.tenant, found.user_id, change)
-        if changed is None:
-            raise _make_unknown_user(user)
+        roles = None if change.roles is None else " ".join(change.roles)
+        async with self._audit.record(identity, operation, found.name, roles=roles):
+            changed = await self._users.change_user(identity.tenant, found.user_id, change)
+            if changed is None:
+                raise _make_unknown_user(user)
         self._end_cached_sessions(changed)
         return make_user_view(changed.user)
 

@@ -9,6 +9,7 @@ from noetl.accounts.tenants import StoredTenant, TenantQuotas, TenantStore
 from noetl.log.tenant_usage.port import UsageMeter
 from noetl.model.errors import Conflict, InvalidInput, NotFound
 from noetl.model.identity import Identity, Permission, needs, require_installation
+from noetl.server.audit.recorder import AuditRecorder
 from noetl.server.http.structs import extend_view
 from noetl.server.tenants.quotas import QuotaGuard
 from noetl.server.tenants.views import (
@@ -26,11 +27,17 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{MAX_TENANT_NAME_CHARS - 1}}}", re.AS
 
 class TenantService:
     def __init__(
-        self, tenants: TenantStore, meter: UsageMeter, guard: QuotaGuard | None = None
+        self,
+        tenants: TenantStore,
+        meter: UsageMeter,
+        guard: QuotaGuard | None = None,
+        *,
+        audit: AuditRecorder,
     ) -> None:
         self._tenants = tenants
         self._meter = meter
         self._guard = guard
+        self._audit = audit
 
     @needs(Permission.ADMINISTER)
     async def create(self, identity: Identity, name: str) -> TenantView:
@@ -40,11 +47,13 @@ class TenantService:
                 f"{name[:MAX_TENANT_NAME_CHARS]!r} cannot be the name of a tenant",
                 hint=f"small letters, digits and '-', at most {MAX_TENANT_NAME_CHARS}",
             )
-        made = await self._tenants.add_tenant(name)
-        if made is None:
-            raise Conflict(
-                f"there is a tenant {name}", hint="choose another name; tenants are never deleted"
-            )
+        async with self._audit.record(identity, "tenant.create", name):
+            made = await self._tenants.add_tenant(name)
+            if made is None:
+                raise Conflict(
+                    f"there is a tenant {name}",
+                    hint="choose another name; tenants are never deleted",
+                )
         return make_tenant_view(made)
 
     @needs(Permission.ADMINISTER)
@@ -76,9 +85,12 @@ class TenantService:
             if limit is not None and not 0 <= limit <= MAX_QUOTA:
                 raise InvalidInput(f"a quota is a whole number from 0 to {MAX_QUOTA}")
         quotas = TenantQuotas(running, queued, most_bytes)
-        changed = await self._tenants.set_quotas(found.tenant, quotas)
-        if changed is None:
-            raise make_missing_tenant(name)
+        async with self._audit.record(
+            identity, "tenant.quotas", name, running=running, queued=queued, bytes=most_bytes
+        ):
+            changed = await self._tenants.set_quotas(found.tenant, quotas)
+            if changed is None:
+                raise make_missing_tenant(name)
         if self._guard is not None:
             self._guard.forget_quotas(found.tenant)
         return make_tenant_view(changed)
