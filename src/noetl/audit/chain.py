@@ -50,7 +50,9 @@ class ChainCheck:
             fault = self._check_entry(entry)
             if fault is not None:
                 return fault
-            self._older_hash, self.hash, self.seq = self.hash, entry.hash, entry.seq
+            self._older_hash = self.hash
+            self.hash = entry.hash
+            self.seq = entry.seq
             if entry.hash == self._expected:
                 self.has_expected = True
         return None
@@ -59,7 +61,9 @@ class ChainCheck:
         wanted = self.seq + 1
         if entry.seq > wanted:
             last = entry.seq - 1
-            which = f"entry {wanted} is" if last == wanted else f"entries {wanted} to {last} are"
+            which = f"entry {wanted} is"
+            if last > wanted:
+                which = f"entries {wanted} to {last} are"
             return ChainFault(wanted, "removed", f"{which} missing: removed from the trail")
         if sum_entry(self._tenant, wanted, entry.at, self.hash, entry.text) == entry.hash:
             return None

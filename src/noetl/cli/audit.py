@@ -101,17 +101,23 @@ async def _verify_chain(client: RowClient, expect: str | None) -> Row:
             for row in page["entries"]
         ]
         fault = check.check_entries(entries)
-        if fault is None and not entries:
-            head = page["head"]
-            fault = check.check_end(None if head is None else AuditHead(head["seq"], head["hash"]))
-            break
         if fault is not None:
+            break
+        if not entries:
+            fault = check.check_end(_read_head(page))
             break
         page = await client.read_audit_chain(check.seq)
     found = None
     if fault is not None:
         found = {"seq": fault.seq, "kind": fault.kind, "message": fault.message}
     return {"checked": check.seq, "head": check.hash, "fault": found}
+
+
+def _read_head(page: Row) -> AuditHead | None:
+    head = page["head"]
+    if head is None:
+        return None
+    return AuditHead(head["seq"], head["hash"])
 
 
 def _make_cells(row: Row) -> tuple[str, ...]:

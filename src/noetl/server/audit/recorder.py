@@ -43,14 +43,22 @@ class AuditRecorder:
 
 def make_entry(identity: Identity, operation: str, changed: str | None, **more: Any) -> AuditEntry:
     """The entry of this caller, with the origin of the present request."""
+    address = None
+    request_id = None
     origin = current_origin.get()
+    if origin is not None:
+        address = origin.address
+        request_id = origin.request_id
+    changed_name = None
+    if changed is not None:
+        changed_name = clean_text(changed)
     return AuditEntry(
         operation=operation,
-        object=None if changed is None else clean_text(changed),
+        object=changed_name,
         by=clean_text(identity.name),
         token_id=identity.token_id,
-        address=None if origin is None else origin.address,
-        request_id=None if origin is None else origin.request_id,
+        address=address,
+        request_id=request_id,
         **more,
     )
 
@@ -62,11 +70,13 @@ def clean_text(text: str) -> str:
 
 def clean_detail(detail: dict[str, AuditScalar]) -> dict[str, AuditScalar]:
     """The details that have a value, their texts cleaned."""
-    return {
-        name: clean_text(value) if isinstance(value, str) else value
-        for name, value in detail.items()
-        if value is not None
-    }
+    cleaned: dict[str, AuditScalar] = {}
+    for name, value in detail.items():
+        if isinstance(value, str):
+            cleaned[name] = clean_text(value)
+        elif value is not None:
+            cleaned[name] = value
+    return cleaned
 
 
 def _make_row(identity: Identity, entry: AuditEntry) -> NewAuditEntry:

@@ -50,14 +50,21 @@ class RefusedCalls:
         """Write what was noted. If that fails, it stays noted for the next run."""
         if not self._counts:
             return Counts()
-        counts, first_calls, left_off = self._counts, self._first_calls, self._left_off
-        rows = [_make_row(caller, count, *first_calls[caller]) for caller, count in counts.items()]
+        counts = self._counts
+        first_calls = self._first_calls
+        left_off = self._left_off
+        rows: list[NewAuditEntry] = []
+        for caller, count in counts.items():
+            route, request_id = first_calls[caller]
+            rows.append(_make_row(caller, count, route, request_id))
         if left_off:
             more = AuditEntry(
                 operation=REFUSED_OPERATION, object=OTHER_CALLERS, outcome="refused", count=left_off
             )
             rows.append(NewAuditEntry(DEFAULT_TENANT, encode_entry(more)))
-        self._counts, self._first_calls, self._left_off = Counter(), {}, 0
+        self._counts = Counter()
+        self._first_calls = {}
+        self._left_off = 0
         try:
             await self._log.append_entries(rows)
         except BaseException:

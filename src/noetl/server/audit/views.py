@@ -69,11 +69,15 @@ def make_entry_view(entry: ChainedEntry) -> AuditEntryView:
 
 
 def make_chain_view(tenant: Tenant, page: AuditPage) -> AuditChainView:
-    entries = [
-        ChainedEntryView(entry.seq, entry.at, entry.text, entry.hash) for entry in page.entries
-    ]
-    return AuditChainView(tenant, entries, _make_head_view(page.head))
+    entries: list[ChainedEntryView] = []
+    for entry in page.entries:
+        view = ChainedEntryView(entry.seq, entry.at, entry.text, entry.hash)
+        entries.append(view)
+    head = _make_head_view(page.head)
+    return AuditChainView(tenant, entries, head)
 
 
 def _make_head_view(head: AuditHead | None) -> AuditHeadView | None:
-    return None if head is None else AuditHeadView(head.seq, head.hash)
+    if head is None:
+        return None
+    return AuditHeadView(head.seq, head.hash)
