@@ -29,14 +29,15 @@ def note_point(name: str) -> None:
 def note_exchange(
     owner: type, entering: str, leaving: str, exchange: Callable[..., Awaitable[Any]]
 ) -> None:
-    """Note when exchanges with reports begin and end. Polls are no part of a step."""
+    """Note when exchanges with reports begin and end. Polls are no part of a step. The request is the
+    last argument."""
 
     @wraps(exchange)
-    async def noted(self: Any, request: Any) -> Any:
-        if not request.reports:
-            return await exchange(self, request)
+    async def noted(*args: Any) -> Any:
+        if not args[-1].reports:
+            return await exchange(*args)
         note_point(entering)
-        reply = await exchange(self, request)
+        reply = await exchange(*args)
         note_point(leaving)
         return reply
 

@@ -42,6 +42,8 @@ def _strategy(info: inspect.Type) -> st.SearchStrategy[Any]:
             return st.one_of(*map(_strategy, types))
         case inspect.VarTupleType(item_type=item):
             return st.lists(st.deferred(lambda: _strategy(item)), max_size=2).map(tuple)
+        case inspect.TupleType(item_types=items):
+            return st.tuples(*map(_strategy, items))
         case inspect.ListType(item_type=item):
             return st.lists(st.deferred(lambda: _strategy(item)), max_size=2)
         case inspect.DictType(key_type=key, value_type=value):
