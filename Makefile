@@ -27,7 +27,7 @@ imports:
 	$(RUN) lint-imports
 
 unit:
-	$(PYTEST) tests/unit -q -n $(JOBS)
+	$(PYTEST) tests/unit -q -n $(JOBS) --dist loadfile
 
 format:  ## rewrite what `make check` would complain of and a machine can mend
 	$(RUN) ruff check --fix .

@@ -6,6 +6,7 @@ of hypothesis.
 
 # ruff: noqa: E402  the first statement concerns all imports after it
 
+import gc
 import os
 import subprocess
 import sys
@@ -102,6 +103,12 @@ def api() -> Iterator[Api]:
     """The API to test against: one process for all tests that ask for it."""
     with run_api() as made:
         yield made
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests stay until the end, so no collection of garbage needs to look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
