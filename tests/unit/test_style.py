@@ -4,14 +4,11 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import noetl
 from tests.style.__main__ import DESCRIPTIONS
 from tests.style.figures import AIMS, Figures, measure
 from tests.style.words import is_participle
 
-ROOT = Path(__file__).parents[2]
 ONE = '''"""Whoever reads this."""
 
 
@@ -46,14 +43,6 @@ def test_names_of_classes_and_functions_do_not_get_worse() -> None:
     assert figures.ambiguous_classes <= AIMS.ambiguous_classes
     assert figures.participle_functions <= AIMS.participle_functions
     assert figures.one_word_functions <= AIMS.one_word_functions
-
-
-@pytest.mark.parametrize("folder", ["tests", "bench"])
-def test_names_and_words_of_tests_and_benchmarks_do_not_get_worse(folder: str) -> None:
-    figures = measure(ROOT / folder)
-    assert figures.ambiguous_classes <= AIMS.ambiguous_classes
-    assert figures.participle_functions <= AIMS.participle_functions
-    assert figures.riddles_per_1000_words <= AIMS.riddles_per_1000_words
 
 
 def test_tests_are_sentences_and_no_functions_to_count(tmp_path: Path) -> None:
