@@ -119,3 +119,19 @@ async def test_every_table_is_either_for_servers_or_listed_as_kept() -> None:
         )
         assert partitions == []
         await owner.close()
+
+
+async def test_a_long_transaction_does_not_stop_appends_behind_a_new_quota() -> None:
+    """A backup reads all tables for as long as it takes. The first quota for bytes needs the table of tenants alone."""
+    with server().database(template=server().template("append_only", fill)) as dsn:
+        backup = await connect(dsn)
+        await backup.execute("begin")
+        await backup.execute("select from noetl.tenant")
+        connection = await connect(dsn, {"role": APP_ROLE})
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await connection.execute("select noetl.set_quotas(1, null, null, 100)")
+        await backup.execute("rollback")
+        await connection.execute("select noetl.set_quotas(1, null, null, 100)")
+        assert await connection.fetchval("select max_bytes from noetl.tenant") == 100
+        await connection.close()
+        await backup.close()

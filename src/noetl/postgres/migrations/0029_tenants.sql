@@ -118,15 +118,17 @@ create table noetl.tenant_bytes (
     primary key (tenant, slot)
 ) with (fillfactor = 20, autovacuum_vacuum_threshold = 1000);
 
--- Whether the bytes of one of these tenants are counted. Whoever has asked holds a lock until its end, for which `set_quotas` waits.
+-- Whether the bytes of one of these tenants are counted. A transaction that has asked holds a lock until its end: `set_quotas` waits for it.
 create function noetl.counts_bytes(tenants int[]) returns boolean language sql stable as $$
     select exists (select from noetl.tenant t where t.max_bytes is not null and t.tenant = any (tenants))
 $$;
 
--- Nobody writes references while the bytes are summed up for the first time.
+-- Nobody writes references while the bytes are summed up for the first time. Appends wait behind this lock, so it is given up soon if a
+-- long transaction, such as that of a backup, reads the table of tenants.
 create function noetl.set_quotas(in_tenant int, running bigint, queued bigint, in_bytes bigint) returns void language plpgsql as $$
 begin
     if in_bytes is not null and not noetl.counts_bytes(array[in_tenant]) then
+        perform set_config('lock_timeout', '2s', true);
         lock table noetl.tenant in access exclusive mode;
         delete from noetl.tenant_bytes b where b.tenant = in_tenant;
         insert into noetl.tenant_bytes (tenant, slot, bytes)
