@@ -62,7 +62,7 @@ class StoredUser(Struct, frozen=True):
 
 
 class ChangedUser(Struct, frozen=True):
-    """A user after a change, and the grant whose sessions have ended."""
+    """A user after a change, and the grant of the sessions that have ended with it."""
 
     user: StoredUser
     ended_grant_id: str

@@ -2,7 +2,7 @@
 
 The sum of an entry covers its tenant, its place, its time, its text and the sum of the entry before it. So
 nobody can change, remove or insert an entry without changing every sum after it. The sums have no
-secret: whoever may write the tables can make a new chain. A head that was kept elsewhere shows that.
+secret: a person who may write the tables can make a new chain. A head that was kept elsewhere shows it.
 """
 
 from collections.abc import Iterable
@@ -89,7 +89,7 @@ class ChainCheck:
         if not self.has_expected:
             message = (
                 f"no entry has the hash {self._expected}: entries were removed at the end, or the trail was "
-                "written anew"
+                "written again"
             )
             return ChainFault(self.seq + 1, "removed", message)
         return None

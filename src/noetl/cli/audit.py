@@ -21,7 +21,7 @@ ABOUT = """Who changed what: tokens, credentials, playbooks, schedules, hooks, e
   noetl audit verify --expect 9f2c…
 
 The trail is a chain: each entry has a hash over itself and the entry before it. `verify` prints the hash of the last entry.
-Keep it elsewhere: a chain that still has it was not cut or written anew since.
+Keep it elsewhere: a chain that still has it was neither cut nor written again.
 """
 HASH_CHARS = 64
 OUTCOMES = get_args(AuditOutcome)

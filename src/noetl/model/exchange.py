@@ -75,4 +75,4 @@ class ExchangeReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     stop: tuple[LeaseKey, ...] = ()  # cancelled, or no longer leased to this worker
     renewed: bool = True
     logged: bool = True  # the logs are stored or dropped for good: do not send them again
-    tenant: Tenant = DEFAULT_TENANT  # whose worker it is, as its token says
+    tenant: Tenant = DEFAULT_TENANT  # of the worker, as its token says

@@ -1,4 +1,4 @@
-"""Whose payloads a process stores and reads: each tenant has a folder of its own in every store.
+"""The tenant of the payloads that a process stores and reads. Each tenant has a folder in every store.
 
 The default tenant has the top folder, where payloads were before there were other tenants.
 """

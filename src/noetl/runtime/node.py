@@ -67,7 +67,7 @@ from noetl.server.workers.presence import Presence
 from noetl.server.workers.routes import WorkerRoutes
 from noetl.triggers.port import Hooks, Schedules
 
-MAX_OPEN_TENANTS = 64  # tenants whose results a server has open; each has a cache of payloads
+MAX_OPEN_TENANTS = 64  # with open results in a server; each of them has a cache of payloads
 
 
 @dataclass(frozen=True, slots=True)

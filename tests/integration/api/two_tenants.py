@@ -53,7 +53,7 @@ workflow:
 
 @dataclass
 class TenantUser:
-    """The administrator and the worker of a tenant. Whatever is theirs contains `canary`."""
+    """The administrator and the worker of a tenant. Everything of theirs contains `canary`."""
 
     name: str
     canary: str

@@ -105,7 +105,7 @@ def test_an_ended_execution_waits_for_nothing() -> None:
 
 
 def test_the_error_of_a_row_can_be_stored() -> None:
-    """Also that of a log whose events have a NUL in them."""
+    """Also that of a log with a NUL in its events."""
     failure = Failure(code="PYTHON_ERROR", message="a\0b")
     failed = summarise_execution(make_state(status="failed", failure=failure))
     assert failed["error"] == "PYTHON_ERROR: a\ufffdb"

@@ -237,7 +237,7 @@ export interface CreatedTokenView {
   token_id: string
   /** who uses it */
   name: string
-  /** whose token it is */
+  /** that it belongs to */
   tenant: string
   roles: string[]
   /** of a worker; null: all pools */
@@ -1527,7 +1527,7 @@ export interface TokenView {
   token_id: string
   /** who uses it */
   name: string
-  /** whose token it is */
+  /** that it belongs to */
   tenant: string
   roles: string[]
   /** of a worker; null: all pools */

@@ -13,7 +13,7 @@ EXAMPLE_TOKEN_ID = "f3Qk0aLs9ZxY"
 class TokenView(View, frozen=True):
     token_id: Annotated[str, describe("no secret: it names the token", example=EXAMPLE_TOKEN_ID)]
     name: Annotated[str, describe("who uses it", example="ci")]
-    tenant: Annotated[str, describe("whose token it is", example="default")]
+    tenant: Annotated[str, describe("that it belongs to", example="default")]
     roles: Annotated[list[str], describe(example=["operator"])]
     pools: Annotated[list[str] | None, describe("of a worker; null: all pools")]
     created_by: str

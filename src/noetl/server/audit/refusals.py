@@ -19,7 +19,7 @@ OTHER_CALLERS = "other callers"
 
 
 class RefusedCaller(Struct, frozen=True):
-    """Whose calls were refused, and why. Without a known token, only the id in the token's text."""
+    """A caller with refused calls, and the reason. Without a known token, only the id in its text."""
 
     tenant: Tenant
     by: str | None

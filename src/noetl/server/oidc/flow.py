@@ -38,7 +38,7 @@ class SignInFlow(Struct, frozen=True):
 
     @property
     def challenge(self) -> str:
-        """The sum of the verifier: whoever sees it cannot use the code."""
+        """The sum of the verifier. It alone is not enough to use the code."""
         return _encode(sha256(self.verifier.encode()).digest())
 
     def _derive(self, use: str) -> str:

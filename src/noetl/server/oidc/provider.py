@@ -1,7 +1,7 @@
 """Talks to an issuer of OpenID Connect, and checks what it says.
 
 Signatures are checked by `joserfc`, with keys of the issuer alone and algorithms with public keys
-alone: neither `none` nor an HMAC whose key would be the public one. The keys are read again when a
+alone: neither `none` nor an HMAC with the public key as its key. The keys are read again when a
 token names one that is not known, so that an issuer may change them.
 """
 

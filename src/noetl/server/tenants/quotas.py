@@ -127,7 +127,7 @@ class QuotaGuard:
             raise problem
 
     async def _measure(self, tenant: Tenant, metered: MeteredTenant, max_age_s: float) -> None:
-        """Measure the usage, unless it was measured lately. Callers at the same time share it."""
+        """Measure the usage, unless it was measured recently. Callers at the same time share it."""
         async with metered.lock:
             now = _read_loop_time()
             if now - metered.measured_at < max_age_s:
